@@ -1,0 +1,186 @@
+"""The agent: a network built from the heads a rule asks for."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from etude.nn import LSTM, MLP, Linear, LSTMState, ResidualConvNet, lstm_transition
+from etude.types import Predictions
+
+Summary = TypeVar("Summary")
+
+HEAD_STD = 1e-2
+"""Initial weight std of the heads on the torso: the first policy is close to uniform."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Heads:
+    """The outputs a rule needs: sizes by name, per state and per action."""
+
+    state: Mapping[str, int]
+    action: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig:
+    """The shape of an agent's network, apart from the heads, which the rule decides."""
+
+    torso: tuple[int, ...] = (512, 512)
+    """Widths of the torso's layers."""
+    conv: tuple[int, ...] = ()
+    """Channels of residual convolution stages below the torso, for image observations."""
+    model: int = 128
+    """Size of the action model's LSTM."""
+    head: int = 128
+    """Hidden width of the action model's heads."""
+
+
+class Torso(eqx.Module):
+    """Every observation leaf flattened and joined, then an MLP; images first through convolutions."""
+
+    mlp: MLP
+    conv: ResidualConvNet | None
+    ranks: tuple[int, ...] = eqx.field(static=True)
+    """The number of axes of each observation leaf: all axes before those are batch."""
+
+    def __init__(self, observation: PyTree, config: NetworkConfig, *, key: PRNGKeyArray):
+        shapes = [leaf.shape for leaf in jax.tree.leaves(observation)]
+        conv_key, mlp_key = jax.random.split(key)
+        self.ranks = tuple(len(shape) for shape in shapes)
+        self.conv = None
+        inputs = sum(math.prod(shape) for shape in shapes)
+        if config.conv:
+            if len(shapes) != 1 or self.ranks[0] not in (2, 3):
+                raise ValueError(
+                    f"A convolutional torso needs one observation of height × width (× channels), "
+                    f"not {', '.join(map(str, shapes))}."
+                )
+            self.conv = ResidualConvNet(shapes[0], config.conv, key=conv_key)
+            inputs = self.conv.outputs
+        self.mlp = MLP(inputs, config.torso, key=mlp_key)
+
+    def __call__(self, observation: PyTree) -> Float[Array, "*batch embedding"]:
+        dtype = self.mlp.layers[0].w.dtype
+        leaves = [x.astype(dtype) for x in jax.tree.leaves(observation)]
+        if self.conv is not None:
+            x = jax.nn.relu(self.conv(leaves[0]))
+            return self.mlp(x)
+        flat = [
+            x.reshape(*x.shape[: x.ndim - rank], -1)
+            for x, rank in zip(leaves, self.ranks, strict=True)
+        ]
+        return self.mlp(flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=-1))
+
+
+class ActionModel(eqx.Module):
+    """What would follow each action: one LSTM step from the state, with the action as input."""
+
+    root: Linear
+    lstm: LSTM
+    heads: dict[str, MLP]
+
+    def __init__(
+        self,
+        inputs: int,
+        num_actions: int,
+        heads: Mapping[str, int],
+        config: NetworkConfig,
+        *,
+        key: PRNGKeyArray,
+    ):
+        root_key, lstm_key, *head_keys = jax.random.split(key, 2 + len(heads))
+        self.root = Linear(inputs, config.model, key=root_key)
+        self.lstm = LSTM(num_actions, config.model, key=lstm_key)
+        self.heads = {
+            name: MLP(config.model, (config.head, size), key=k)
+            for (name, size), k in zip(sorted(heads.items()), head_keys, strict=True)
+        }
+
+    def state(self, embedding: Float[Array, "*batch embedding"]) -> tuple[Array, Array]:
+        """The part of the LSTM step that all actions share: the hidden gates and the cell."""
+        cell = self.root(embedding)
+        return self.lstm.hidden_gates(jnp.tanh(cell)), cell
+
+    def step(self, state: tuple[Array, Array], action_one_hot: Float[Array, "*batch A"]):
+        hidden_gates, cell = state
+        gates = hidden_gates + self.lstm.input_gates(action_one_hot)
+        after: LSTMState = lstm_transition(gates, cell)
+        return {name: head(after.hidden) for name, head in self.heads.items()}
+
+
+class Agent(eqx.Module):
+    """Policy and predictions θ: `embed` an observation, then ask what the rule needs to know."""
+
+    torso: Torso
+    head: dict[str, Linear]
+    model: ActionModel | None
+    num_actions: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        observation: PyTree,
+        num_actions: int,
+        heads: Heads,
+        config: NetworkConfig = NetworkConfig(),
+        *,
+        key: PRNGKeyArray,
+    ):
+        """`observation`: arrays or `ShapeDtypeStruct`s of one observation, without batch axes."""
+        torso_key, model_key, *head_keys = jax.random.split(key, 2 + len(heads.state))
+        embedding = config.torso[-1]
+        self.num_actions = num_actions
+        self.torso = Torso(observation, config, key=torso_key)
+        self.head = {
+            name: Linear(embedding, size, key=k, std=HEAD_STD)
+            for (name, size), k in zip(sorted(heads.state.items()), head_keys, strict=True)
+        }
+        self.model = (
+            ActionModel(embedding, num_actions, heads.action, config, key=model_key)
+            if heads.action
+            else None
+        )
+
+    def embed(self, observation: PyTree) -> Float[Array, "*batch embedding"]:
+        return self.torso(observation)
+
+    def predict(self, embedding: Float[Array, "*batch embedding"]) -> Predictions:
+        """The heads that depend on the state alone."""
+        return {name: head(embedding) for name, head in self.head.items()}
+
+    def policy(self, observation: PyTree) -> Float[Array, "*batch A"]:
+        """Policy logits: all that acting needs."""
+        return self.head["pi"](self.embed(observation))
+
+    def predict_action(
+        self, embedding: Float[Array, "*batch embedding"], action: Int[Array, "*batch"]
+    ) -> Predictions:
+        """The action model's heads for one action a state: what a loss needs."""
+        assert self.model is not None, "the rule asked for no action heads"
+        one_hot = jax.nn.one_hot(action, self.num_actions, dtype=embedding.dtype)
+        return self.model.step(self.model.state(embedding), one_hot)
+
+    def predict_actions(
+        self,
+        embedding: Float[Array, "*batch embedding"],
+        summarise: Callable[[Predictions], Summary] = lambda predictions: predictions,
+    ) -> Summary:
+        """The action model's heads for every action, or a summary of them, the action axis first.
+
+        The actions go one after another, and a backward pass computes each one's heads again, so
+        that wide heads are alive for one action at a time: `summarise` what you need of them.
+        """
+        assert self.model is not None, "the rule asked for no action heads"
+        model, state = self.model, self.model.state(embedding)
+        batch = embedding.shape[:-1]
+
+        @jax.checkpoint
+        def one_action(one_hot):
+            return summarise(model.step(state, jnp.broadcast_to(one_hot, (*batch, one_hot.size))))
+
+        return jax.lax.map(one_action, jnp.eye(self.num_actions, dtype=embedding.dtype))

@@ -1,0 +1,55 @@
+"""One agent update under a rule. Pure: jit it, vmap it, scan it, differentiate through it."""
+
+from typing import Generic, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PyTree
+
+from etude.agent import Agent
+from etude.rules.base import Rule
+from etude.types import Metrics, Rollout
+
+RuleState = TypeVar("RuleState")
+
+
+class Learner(eqx.Module, Generic[RuleState]):
+    """All that changes when an agent learns."""
+
+    agent: Agent
+    optimiser_state: PyTree[Array]
+    rule_state: RuleState
+
+    @staticmethod
+    def create(agent: Agent, rule: Rule, optimiser: optax.GradientTransformation) -> "Learner":
+        return Learner(agent, optimiser.init(agent), rule.init(agent))  # type: ignore[arg-type]
+
+
+def mean_loss(
+    agent: Agent, rule: Rule, targets: PyTree, rollout: Rollout
+) -> tuple[Float[Array, ""], Metrics]:
+    """The mean of the rule's loss over the transitions that count."""
+    loss, metrics = rule.loss(agent, targets, rollout)
+    weight = rollout.mask.astype(loss.dtype)
+    return jnp.sum(loss * weight) / (jnp.sum(weight) + 1e-8), metrics
+
+
+def update(
+    rule: Rule, optimiser: optax.GradientTransformation, learner: Learner, rollout: Rollout
+) -> tuple[Learner, Metrics]:
+    """Makes the rule's targets for the rollout and moves the agent one step towards them."""
+    targets, rule_state = rule.targets(learner.agent, learner.rule_state, rollout)
+    (loss, metrics), grads = jax.value_and_grad(mean_loss, has_aux=True)(
+        learner.agent, rule, targets, rollout
+    )
+    updates, optimiser_state = optimiser.update(grads, learner.optimiser_state, learner.agent)  # type: ignore[arg-type]
+    agent = optax.apply_updates(learner.agent, updates)  # type: ignore[arg-type]
+    metrics = {
+        "loss": loss,
+        "gradient_norm": optax.tree.norm(grads),
+        "update_norm": optax.tree.norm(updates),
+        **metrics,
+    }
+    return Learner(agent, optimiser_state, rule_state), metrics

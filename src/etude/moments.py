@@ -1,0 +1,33 @@
+"""Running moments of a signal over an agent's lifetime, for normalising it."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+class Moments(eqx.Module):
+    """Exponential averages of x and x², debiased by the running product of the decays."""
+
+    m1: Float[Array, ""]
+    m2: Float[Array, ""]
+    decay: Float[Array, ""]
+
+    @staticmethod
+    def zero() -> "Moments":
+        return Moments(jnp.zeros(()), jnp.zeros(()), jnp.ones(()))
+
+    def update(self, mean: Float[Array, ""], mean_square: Float[Array, ""], decay: float = 0.99):
+        mean, mean_square = jax.lax.stop_gradient((mean, mean_square))
+        return Moments(
+            decay * self.m1 + (1.0 - decay) * mean,
+            decay * self.m2 + (1.0 - decay) * mean_square,
+            decay * self.decay,
+        )
+
+    def normalise(self, x: Float[Array, "..."], subtract_mean: bool = True) -> Float[Array, "..."]:
+        """x over the standard deviation about the mean, by default after subtracting the mean."""
+        mean = self.m1 / (1.0 - self.decay)
+        variance = jnp.maximum(self.m2 / (1.0 - self.decay) - jnp.square(mean), 0.0)
+        scale = jnp.sqrt(variance + 1e-12) + 1e-6
+        return (x - mean if subtract_mean else x) / scale

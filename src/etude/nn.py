@@ -1,0 +1,164 @@
+"""Layers: small, exact, in the layout of the published weights.
+
+Every layer acts on the last axis and accepts any leading axes. Parameters take JAX's default float
+type, so the same code runs in float32 and, with x64 enabled, in float64.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+
+def truncated_normal(key: PRNGKeyArray, shape: Sequence[int], std: float) -> Array:
+    """Normal draws cut off at two standard deviations, scaled by `std`."""
+    return std * jax.random.truncated_normal(key, -2.0, 2.0, tuple(shape))
+
+
+class Linear(eqx.Module):
+    """`x @ w + b`; weights start truncated normal with std 1/√fan_in unless `std` is given."""
+
+    w: Float[Array, "inputs outputs"]
+    b: Float[Array, " outputs"]
+
+    def __init__(self, inputs: int, outputs: int, *, key: PRNGKeyArray, std: float | None = None):
+        self.w = truncated_normal(key, (inputs, outputs), inputs**-0.5 if std is None else std)
+        self.b = jnp.zeros(outputs)
+
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        y = x @ self.w
+        return y + jnp.broadcast_to(self.b, y.shape)
+
+
+class MLP(eqx.Module):
+    """Linear layers with ReLU between them and none after the last."""
+
+    layers: tuple[Linear, ...]
+
+    def __init__(self, inputs: int, sizes: Sequence[int], *, key: PRNGKeyArray):
+        keys = jax.random.split(key, len(sizes))
+        widths = [inputs, *sizes]
+        self.layers = tuple(
+            Linear(a, b, key=k) for a, b, k in zip(widths, widths[1:], keys, strict=False)
+        )
+
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        for layer in self.layers[:-1]:
+            x = jax.nn.relu(layer(x))
+        return self.layers[-1](x)
+
+
+class LSTMState(NamedTuple):
+    hidden: Float[Array, "*batch hidden"]
+    cell: Float[Array, "*batch hidden"]
+
+
+class LSTM(eqx.Module):
+    """LSTM cell: gates i, g, f, o from `[x, h] @ w + b`, with 1 added to the forget gate."""
+
+    w: Float[Array, "inputs+hidden 4*hidden"]
+    b: Float[Array, " 4*hidden"]
+
+    def __init__(self, inputs: int, hidden: int, *, key: PRNGKeyArray):
+        fan_in = inputs + hidden
+        self.w = truncated_normal(key, (fan_in, 4 * hidden), fan_in**-0.5)
+        self.b = jnp.zeros(4 * hidden)
+
+    @property
+    def size(self) -> int:
+        return self.b.shape[0] // 4
+
+    def zero_state(self, *batch: int) -> LSTMState:
+        zeros = jnp.zeros((*batch, self.size), self.w.dtype)
+        return LSTMState(zeros, zeros)
+
+    def input_gates(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch gates"]:
+        """The input's share of the gates: what can be computed for all time steps at once."""
+        return x @ self.w[: -self.size]
+
+    def hidden_gates(self, h: Float[Array, "*batch hidden"]) -> Float[Array, "*batch gates"]:
+        """The hidden state's share of the gates, with the bias."""
+        gates = h @ self.w[-self.size :]
+        return gates + jnp.broadcast_to(self.b, gates.shape)
+
+    def __call__(self, x: Float[Array, "*batch inputs"], state: LSTMState) -> LSTMState:
+        gates = self.input_gates(x) + self.hidden_gates(state.hidden)
+        return lstm_transition(gates, state.cell)
+
+
+def lstm_transition(gates: Float[Array, "*batch gates"], cell: Float[Array, "*batch h"]):
+    """The new state from the summed gates and the old cell."""
+    i, g, f, o = jnp.split(gates, 4, axis=-1)
+    cell = jax.nn.sigmoid(f + 1.0) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return LSTMState(jax.nn.sigmoid(o) * jnp.tanh(cell), cell)
+
+
+class Conv(eqx.Module):
+    """A 3×3 convolution, same size out as in; images are height × width × channels."""
+
+    w: Float[Array, "3 3 inputs outputs"]
+    b: Float[Array, " outputs"]
+
+    def __init__(self, inputs: int, outputs: int, *, key: PRNGKeyArray):
+        self.w = truncated_normal(key, (3, 3, inputs, outputs), (9 * inputs) ** -0.5)
+        self.b = jnp.zeros(outputs)
+
+    def __call__(self, x: Float[Array, "batch h w inputs"]) -> Float[Array, "batch h w outputs"]:
+        y = jax.lax.conv_general_dilated(
+            x, self.w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        return y + jnp.broadcast_to(self.b, y.shape)
+
+
+class ResidualStage(eqx.Module):
+    """One IMPALA stage: convolution, max-pooling by two, two residual blocks (arXiv 1802.01561)."""
+
+    entry: Conv
+    blocks: tuple[tuple[Conv, Conv], ...]
+
+    def __init__(self, inputs: int, channels: int, *, key: PRNGKeyArray):
+        keys = jax.random.split(key, 5)
+        self.entry = Conv(inputs, channels, key=keys[0])
+        self.blocks = tuple(
+            (Conv(channels, channels, key=a), Conv(channels, channels, key=b))
+            for a, b in zip(keys[1::2], keys[2::2], strict=True)
+        )
+
+    def __call__(self, x: Float[Array, "batch h w inputs"]) -> Float[Array, "batch h2 w2 c"]:
+        x = self.entry(x)
+        x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+        for first, second in self.blocks:
+            x = x + second(jax.nn.relu(first(jax.nn.relu(x))))
+        return x
+
+
+class ResidualConvNet(eqx.Module):
+    """IMPALA's residual stages; the result is flattened. A 2-D image counts as one channel."""
+
+    stages: tuple[ResidualStage, ...]
+    rank: int = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+
+    def __init__(self, shape: Sequence[int], channels: Sequence[int], *, key: PRNGKeyArray):
+        height, width, depth = (*shape, 1)[:3]
+        widths = [depth, *channels]
+        self.stages = tuple(
+            ResidualStage(a, b, key=k)
+            for a, b, k in zip(
+                widths, widths[1:], jax.random.split(key, len(channels)), strict=False
+            )
+        )
+        self.rank = len(shape)
+        for _ in channels:
+            height, width = -(-height // 2), -(-width // 2)
+        self.outputs = height * width * channels[-1]
+
+    def __call__(self, image: Float[Array, "..."]) -> Float[Array, "*batch outputs"]:
+        batch = image.shape[: image.ndim - self.rank]
+        x = image.reshape(-1, *(*image.shape[image.ndim - self.rank :], 1)[:3])
+        for stage in self.stages:
+            x = stage(x)
+        return x.reshape(*batch, self.outputs)

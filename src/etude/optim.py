@@ -1,0 +1,53 @@
+"""Optimisers one can differentiate through."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int, PyTree
+
+
+class AdamState(NamedTuple):
+    count: Int[Array, ""]
+    mu: PyTree[Array]
+    nu: PyTree[Array]
+
+
+def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8):
+    """Adam whose denominator carries no gradient, so that meta-gradients stay well behaved."""
+
+    def init(params):
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        return AdamState(jnp.zeros((), jnp.int32), zeros, zeros)
+
+    def update(grads, state, params=None):
+        del params
+        count = state.count + 1
+        mu = jax.tree.map(lambda m, g: b1 * m + (1.0 - b1) * g, state.mu, grads)
+        nu = jax.tree.map(
+            lambda n, g: b2 * n + (1.0 - b2) * jnp.square(jax.lax.stop_gradient(g)), state.nu, grads
+        )
+
+        def direction(m, n):
+            step = count.astype(m.dtype)
+            denominator = jnp.sqrt(n / (1.0 - b2**step)) + eps
+            return m / (1.0 - b1**step) / jax.lax.stop_gradient(denominator)
+
+        return jax.tree.map(direction, mu, nu), AdamState(count, mu, nu)
+
+    return optax.GradientTransformation(init, update)
+
+
+def adam(
+    learning_rate: optax.ScalarOrSchedule, max_update: float = 1.0, weight_decay: float = 0.0
+) -> optax.GradientTransformation:
+    """The agent's optimiser: Adam, then each entry clipped to ±`max_update`, then −learning rate.
+
+    The order matters: what is clipped is the normalised step, not the gradient. Weight decay is
+    decoupled (AdamW) and joins after the clip.
+    """
+    decay = [optax.add_decayed_weights(weight_decay)] if weight_decay else []
+    return optax.chain(
+        scale_by_adam(), optax.clip(max_update), *decay, optax.scale_by_learning_rate(learning_rate)
+    )

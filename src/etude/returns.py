@@ -1,0 +1,149 @@
+"""Returns, value transforms and two-hot projections: pure functions, named like the papers.
+
+Time is the first axis. `discount[t]` multiplies what comes after transition t (0 where the episode
+ended there); `values` has one entry more than there are transitions.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+class VTrace(eqx.Module):
+    target: Float[Array, "T *B"]
+    advantage: Float[Array, "T *B"]
+
+
+def _backward(step, init: Array, xs) -> Array:
+    """The results of `carry = step(carry, x)` from the last time step to the first."""
+
+    def body(carry, x):
+        carry = step(carry, x)
+        return carry, carry
+
+    return jax.lax.scan(body, init, xs, reverse=True)[1]
+
+
+def vtrace(
+    values: Float[Array, "T1 *B"],
+    reward: Float[Array, "T *B"],
+    discount: Float[Array, "T *B"],
+    rho: Float[Array, "T *B"],
+    lambda_: float | Array = 1.0,
+) -> VTrace:
+    """V-trace targets and policy-gradient advantages with ρ̄ = c̄ = 1 (arXiv 1802.01561).
+
+    The advantage looks one step ahead to λ·target + (1 − λ)·value, the last one to the value.
+    """
+    now, after = values[:-1], values[1:]
+    clipped = jnp.minimum(1.0, rho)
+    delta = clipped * (reward + discount * after - now)
+    error = _backward(
+        lambda e, x: x[0] + x[1] * e,
+        jnp.zeros_like(values[-1]),
+        (delta, discount * lambda_ * clipped),
+    )
+    target = now + error
+    target_after = jnp.concatenate([target[1:], values[-1:]])
+    bootstrap = lambda_ * target_after + (1.0 - lambda_) * after
+    return VTrace(target, clipped * (reward + discount * bootstrap - now))
+
+
+def retrace(
+    q_taken: Float[Array, "T *B"],
+    values: Float[Array, "T1 *B"],
+    reward: Float[Array, "T *B"],
+    discount: Float[Array, "T *B"],
+    trace: Float[Array, "T *B"],
+) -> Float[Array, "T *B"]:
+    """Retrace action-value targets (arXiv 1606.02647).
+
+    G_t = r_t + γ_t (v_{t+1} − c_{t+1} q_{t+1} + c_{t+1} G_{t+1}), and r + γ v at the last step. With
+    `g` the excess of G over q, this is a backward recursion over `c_{t+1} (G_{t+1} − q_{t+1})`.
+    """
+    zeros = jnp.zeros_like(values[-1])
+
+    def step(excess_after, x):
+        r, gamma, v_after, q, c = x
+        return c * (r + gamma * (v_after + excess_after) - q)
+
+    excess = _backward(step, zeros, (reward, discount, values[1:], q_taken, trace))
+    excess_after = jnp.concatenate([excess[1:], zeros[None]])
+    return reward + discount * (values[1:] + excess_after)
+
+
+def lambda_returns(
+    values_after: Float[Array, "T *B"],
+    reward: Float[Array, "T *B"],
+    discount: Float[Array, "T *B"],
+    lambda_: Float[Array, "T *B"],
+) -> Float[Array, "T *B"]:
+    """λ-returns: G_t = r_t + γ_t ((1 − λ_t) v_{t+1} + λ_t G_{t+1}), G after the end being v."""
+    return _backward(
+        lambda g, x: x[0] + x[1] * ((1.0 - x[3]) * x[2] + x[3] * g),
+        values_after[-1],
+        (reward, discount, values_after, lambda_),
+    )
+
+
+def gae(
+    values: Float[Array, "T1 *B"],
+    reward: Float[Array, "T *B"],
+    discount: Float[Array, "T *B"],
+    trace: Float[Array, "T *B"],
+) -> Float[Array, "T *B"]:
+    """Generalised advantage estimates (arXiv 1506.02438); `trace[t]` is λ, 0 to stop after t."""
+    delta = reward + discount * values[1:] - values[:-1]
+    return _backward(
+        lambda a, x: x[0] + x[1] * a, jnp.zeros_like(values[-1]), (delta, discount * trace)
+    )
+
+
+SQUASH_EPSILON = 1e-3
+
+
+def signed_hyperbolic(x: Array, epsilon: float = SQUASH_EPSILON) -> Array:
+    """h(x) = sign(x)(√(|x| + 1) − 1) + εx: squashes values of any scale (arXiv 1805.11593)."""
+    return jnp.sign(x) * (jnp.sqrt(jnp.abs(x) + 1.0) - 1.0) + epsilon * x
+
+
+def signed_parabolic(x: Array, epsilon: float = SQUASH_EPSILON) -> Array:
+    """The inverse of `signed_hyperbolic`."""
+    root = jnp.sqrt(1.0 + 4.0 * epsilon * (epsilon + 1.0 + jnp.abs(x))) / (2.0 * epsilon)
+    return jnp.sign(x) * (jnp.square(root - 0.5 / epsilon) - 1.0)
+
+
+def signed_log(x: Array) -> Array:
+    """sign(x)·log(1 + |x|)."""
+    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
+
+
+def value_bins(num_bins: int, max_value: float) -> Float[Array, " bins"]:
+    return jnp.linspace(-max_value, max_value, num_bins)
+
+
+def categorical_mean(logits: Float[Array, "*batch bins"], max_value: float) -> Float[Array, "*batch"]:
+    """The scalar a categorical value stands for: the mean over its bins, unsquashed by h⁻¹."""
+    bins = value_bins(logits.shape[-1], max_value).astype(logits.dtype)
+    weight = jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
+    return signed_parabolic(weight @ bins / jnp.sum(weight, axis=-1))
+
+
+def two_hot_cross_entropy(
+    logits: Float[Array, "*batch bins"], value: Float[Array, "*batch"], max_value: float
+) -> Float[Array, "*batch"]:
+    """Cross-entropy of a categorical value against the two bins around h(value).
+
+    `value` is a constant: no gradient reaches it. The lower bin's share is (lower + 1 − x)/(1 + 1e-5)
+    in units of the bin width, the upper bin has the rest.
+    """
+    num_bins = logits.shape[-1]
+    width = 2.0 * max_value / (num_bins - 1)
+    x = jnp.clip(signed_hyperbolic(jax.lax.stop_gradient(value)), -max_value, max_value) / width
+    lower = jnp.floor(x)
+    lower_share = (lower + 1.0 - x) / (1.0 + 1e-5)
+    index = lower.astype(jnp.int32) + (num_bins - 1) // 2
+    pair = jnp.stack([index, jnp.minimum(index + 1, num_bins - 1)], axis=-1)
+    log_p = jnp.take_along_axis(jax.nn.log_softmax(logits), pair, axis=-1)
+    return -(lower_share * log_p[..., 0] + (1.0 - lower_share) * log_p[..., 1])

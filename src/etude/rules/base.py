@@ -1,0 +1,41 @@
+"""The contract of a rule: what an agent's targets are, and how far it is from them."""
+
+import abc
+from typing import Generic, TypeVar
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from etude.agent import Agent, Heads
+from etude.types import Metrics, Rollout
+
+State = TypeVar("State")
+Targets = TypeVar("Targets")
+
+
+class Rule(eqx.Module, Generic[State, Targets]):
+    """An update rule. Its array leaves are η: training never changes them, discovery learns them.
+
+    One agent update is `targets`, then a gradient step on the mean of `loss`. Gradients of the loss
+    are taken with respect to the agent alone; `targets` need not stop theirs. When a rule is being
+    discovered, the update as a whole is differentiated with respect to η, so a rule stops the
+    gradients of those things that are constants by definition, such as returns.
+    """
+
+    @abc.abstractmethod
+    def heads(self, num_actions: int) -> Heads:
+        """The outputs that an agent needs under this rule."""
+
+    @abc.abstractmethod
+    def init(self, agent: Agent) -> State:
+        """What the rule keeps with a new agent over its lifetime."""
+
+    @abc.abstractmethod
+    def targets(self, agent: Agent, state: State, rollout: Rollout) -> tuple[Targets, State]:
+        """What the agent's outputs on the rollout should have been, and the state afterwards."""
+
+    @abc.abstractmethod
+    def loss(
+        self, agent: Agent, targets: Targets, rollout: Rollout
+    ) -> tuple[Float[Array, "T B"], Metrics]:
+        """The loss of each transition, and scalars to log."""

@@ -1,0 +1,111 @@
+"""Trees of arrays in files: npz with a JSON header, written atomically, never pickled."""
+
+import hashlib
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from etude.errors import UserError
+
+Tree = TypeVar("Tree")
+HEADER = "__header__"
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def named_leaves(tree: PyTree) -> dict[str, Any]:
+    """The tree's array leaves by dotted path, such as `torso.mlp.layers.0.w`."""
+    leaves, _ = jax.tree.flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
+
+
+def to_arrays(tree: PyTree) -> dict[str, np.ndarray]:
+    """The leaves as NumPy arrays; random keys as their raw data."""
+    return {
+        name: np.asarray(jax.random.key_data(x) if _is_key(x) else x)
+        for name, x in jax.device_get(named_leaves(tree)).items()
+    }
+
+
+def from_arrays(like: Tree, arrays: dict[str, np.ndarray], source: str) -> Tree:
+    """A tree of the form of `like` (arrays or shapes) with the leaves taken from `arrays`."""
+    expected = named_leaves(like)
+    missing, extra = expected.keys() - arrays.keys(), arrays.keys() - expected.keys()
+    if missing or extra:
+        names = ", ".join(sorted(missing or extra)[:3])
+        raise UserError(f"{source} does not fit: it {'lacks' if missing else 'also holds'} {names}.")
+
+    def restore(name: str, leaf: Any):
+        value = arrays[name]
+        is_key = _is_key(leaf)
+        shape = jax.eval_shape(jax.random.key_data, leaf).shape if is_key else leaf.shape
+        if value.shape != shape:
+            raise UserError(
+                f"{source} does not fit: {name} has shape {value.shape} where {shape} is needed."
+            )
+        if is_key:
+            return jax.random.wrap_key_data(jnp.asarray(value))
+        return jnp.asarray(np.ascontiguousarray(value).reshape(shape), dtype=leaf.dtype)
+
+    leaves = [restore(name, leaf) for name, leaf in expected.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def write_atomically(path: Path, write) -> None:
+    """Calls `write(file)` on a temporary neighbour and renames it into place once it is on disk.
+
+    Whatever happens in between, `path` holds either its old contents or the new ones in full.
+    """
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        with open(temporary, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_arrays(path: Path, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
+    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    write_atomically(path, lambda file: np.savez(file, **{HEADER: text}, **arrays))
+
+
+def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays and the header (empty if there is none). Refuses anything that needs pickle."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise UserError(f"There is no file {path}.") from None
+    except (zipfile.BadZipFile, ValueError, EOFError, OSError, KeyError, AttributeError) as error:
+        raise UserError(
+            f"{path} is not a sound file of plain arrays (npz): {str(error).splitlines()[0]}"
+        ) from None
+    header = arrays.pop(HEADER, None)
+    if header is None:
+        return arrays, {}
+    try:
+        return arrays, json.loads(header.tobytes())
+    except ValueError:
+        raise UserError(f"{path} has a header that cannot be read.") from None
+
+
+def sha256_of(tree: PyTree) -> str:
+    """A digest of names, types, shapes and values: equal digests mean equal bits."""
+    digest = hashlib.sha256()
+    for name, value in sorted(to_arrays(tree).items()):
+        digest.update(f"{name}:{value.dtype}:{value.shape};".encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,123 @@
+"""Golden numbers of the released implementation: how they are found and read."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from etude.agent import Agent, NetworkConfig
+from etude.errors import UserError
+from etude.moments import Moments
+from etude.nn import LSTMState
+from etude.optim import AdamState
+from etude.rules.disco import Disco, DiscoState
+from etude.rules.weights import load_disco103
+from etude.storage import from_arrays, named_leaves
+from etude.types import Rollout
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = Path(os.environ.get("ETUDE_PARITY_DIR") or ROOT / "../shared/parity")
+os.environ.setdefault("ETUDE_WEIGHTS_DIR", str(ROOT / "../shared/weights"))
+
+
+def files(pattern: str) -> list:
+    """The golden files as test parameters; one that skips, with the reason, if there are none."""
+    found = sorted(FOLDER.glob(pattern))
+    if not found:
+        skip = pytest.mark.skip(reason=f"no {pattern} in {FOLDER}: set ETUDE_PARITY_DIR")
+        return [pytest.param(None, marks=skip)]
+    return [pytest.param(path, id=path.stem) for path in found]
+
+
+def published_rule() -> Disco:
+    try:
+        return load_disco103()
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+def our_name(golden: str) -> str:
+    """`torso.0.w` → `torso.mlp.layers.0.w` and so on."""
+    name = re.sub(r"^torso\.(\d)", r"torso.mlp.layers.\1", golden)
+    return re.sub(r"^model\.([zqp])\.(\d)", r"model.heads.\1.layers.\2", name)
+
+
+class Golden:
+    """One golden file: arrays by dotted name, and trees built from them."""
+
+    def __init__(self, path: Path):
+        with np.load(path) as file:
+            self.arrays = {name: file[name] for name in file.files}
+        self.config = json.loads(str(self.arrays.pop("config")))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.arrays[name]
+
+    def under(self, prefix: str) -> dict[str, np.ndarray]:
+        start = prefix + "."
+        return {
+            our_name(name[len(start) :]): value
+            for name, value in self.arrays.items()
+            if name.startswith(start)
+        }
+
+    def agent_like(self, rule: Disco, key) -> Agent:
+        c = self.config
+        network = NetworkConfig(tuple(c["torso"]), (), c["lstm"], c["head_hidden"])
+        observation = jnp.zeros(c["obs_dim"])
+        return Agent(observation, c["num_actions"], rule.heads(c["num_actions"]), network, key=key)
+
+    def tree(self, like, prefix: str):
+        return from_arrays(like, self.under(prefix), prefix)
+
+    def adam(self, like, prefix: str) -> AdamState:
+        count = jnp.asarray(self[f"{prefix}.count"])
+        return AdamState(count, self.tree(like, f"{prefix}.mu"), self.tree(like, f"{prefix}.nu"))
+
+    def moments(self, prefix: str) -> Moments:
+        return Moments(*(jnp.asarray(self[f"{prefix}.{k}"], float) for k in ("m1", "m2", "decay")))
+
+    def rule_state(self, agent_like: Agent, prefix: str) -> DiscoState:
+        rnn = LSTMState(
+            jnp.asarray(self[f"{prefix}.rnn.hidden"], float),
+            jnp.asarray(self[f"{prefix}.rnn.cell"], float),
+        )
+        return DiscoState(
+            rnn,
+            self.moments(f"{prefix}.adv_ema"),
+            self.moments(f"{prefix}.td_ema"),
+            self.tree(agent_like, f"{prefix}.target"),
+        )
+
+    def rollout(self, prefix: str) -> Rollout:
+        x = self.under(prefix)
+        terminal = jnp.asarray(x["terminal"])
+        return Rollout(
+            observation=jnp.asarray(x["observation"], float),
+            action=jnp.asarray(x["action"]),
+            reward=jnp.asarray(x["reward"], float),
+            terminal=terminal,
+            truncated=jnp.zeros_like(terminal),
+            behaviour_logits=jnp.asarray(x["behaviour_logits"], float),
+            mask=jnp.asarray(x["mask"]),
+        )
+
+
+def assert_close(actual, expected, tolerance: float, name: str) -> None:
+    """Equal up to `tolerance` relative to the largest magnitude of the expected array."""
+    actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
+    assert actual.shape == expected.shape, f"{name}: {actual.shape} is not {expected.shape}"
+    scale = np.max(np.abs(expected))
+    error = np.max(np.abs(actual - expected)) / (scale if scale > 0 else 1.0)
+    assert error <= tolerance, f"{name}: off by {error:.2e} of its largest magnitude"
+
+
+def assert_trees_close(actual, expected: dict[str, np.ndarray], tolerance: float, name: str) -> None:
+    leaves = named_leaves(actual)
+    assert leaves.keys() == expected.keys()
+    for leaf, value in expected.items():
+        assert_close(leaves[leaf], value, tolerance, f"{name}.{leaf}")
