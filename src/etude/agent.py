@@ -107,10 +107,11 @@ class ActionModel(eqx.Module):
         cell = self.root(embedding)
         return self.lstm.hidden_gates(jnp.tanh(cell)), cell
 
-    def step(self, state: tuple[Array, Array], action_one_hot: Float[Array, "*batch A"]):
+    def step(self, state: tuple[Array, Array], action: Float[Array, "*batch_or_none A"]):
+        """The heads after the step; `action` is one-hot, for each state or one for all."""
         hidden_gates, cell = state
-        gates = hidden_gates + self.lstm.input_gates(action_one_hot)
-        after: LSTMState = lstm_transition(gates, cell)
+        action_gates = jnp.broadcast_to(self.lstm.input_gates(action), hidden_gates.shape)
+        after: LSTMState = lstm_transition(hidden_gates + action_gates, cell)
         return {name: head(after.hidden) for name, head in self.heads.items()}
 
 
@@ -177,10 +178,9 @@ class Agent(eqx.Module):
         """
         assert self.model is not None, "the rule asked for no action heads"
         model, state = self.model, self.model.state(embedding)
-        batch = embedding.shape[:-1]
 
         @jax.checkpoint
         def one_action(one_hot):
-            return summarise(model.step(state, jnp.broadcast_to(one_hot, (*batch, one_hot.size))))
+            return summarise(model.step(state, one_hot))
 
         return jax.lax.map(one_action, jnp.eye(self.num_actions, dtype=embedding.dtype))

@@ -76,13 +76,13 @@ class LSTM(eqx.Module):
         return LSTMState(zeros, zeros)
 
     def input_gates(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch gates"]:
-        """The input's share of the gates: what can be computed for all time steps at once."""
-        return x @ self.w[: -self.size]
+        """The input's share of the gates, with the bias: all time steps can be done at once."""
+        gates = x @ self.w[: -self.size]
+        return gates + jnp.broadcast_to(self.b, gates.shape)
 
     def hidden_gates(self, h: Float[Array, "*batch hidden"]) -> Float[Array, "*batch gates"]:
-        """The hidden state's share of the gates, with the bias."""
-        gates = h @ self.w[-self.size :]
-        return gates + jnp.broadcast_to(self.b, gates.shape)
+        """The hidden state's share of the gates."""
+        return h @ self.w[-self.size :]
 
     def __call__(self, x: Float[Array, "*batch inputs"], state: LSTMState) -> LSTMState:
         gates = self.input_gates(x) + self.hidden_gates(state.hidden)

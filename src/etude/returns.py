@@ -142,8 +142,11 @@ def two_hot_cross_entropy(
     width = 2.0 * max_value / (num_bins - 1)
     x = jnp.clip(signed_hyperbolic(jax.lax.stop_gradient(value)), -max_value, max_value) / width
     lower = jnp.floor(x)
-    lower_share = (lower + 1.0 - x) / (1.0 + 1e-5)
-    index = lower.astype(jnp.int32) + (num_bins - 1) // 2
-    pair = jnp.stack([index, jnp.minimum(index + 1, num_bins - 1)], axis=-1)
-    log_p = jnp.take_along_axis(jax.nn.log_softmax(logits), pair, axis=-1)
-    return -(lower_share * log_p[..., 0] + (1.0 - lower_share) * log_p[..., 1])
+    lower_share = ((lower + 1.0 - x) / (1.0 + 1e-5))[..., None]
+    # Dense weights by comparison: fused into the sum, where a gather's backward pass would scatter.
+    offset = jnp.arange(num_bins, dtype=x.dtype) - (num_bins - 1) // 2
+    offset = jnp.broadcast_to(offset, logits.shape) - lower[..., None]
+    is_upper = (offset == 1.0) | ((offset == 0.0) & (lower[..., None] * width >= max_value))
+    weight = jnp.where(offset == 0.0, lower_share, 0.0)
+    weight = weight + jnp.where(is_upper, 1.0 - lower_share, 0.0)
+    return jax.nn.logsumexp(logits, axis=-1) - jnp.sum(weight * logits, axis=-1)

@@ -5,6 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from etude.distributions import log_prob
+
 Predictions = dict[str, Array]
 """An agent's outputs by the name of the head, the last axis being the head's."""
 
@@ -53,25 +55,3 @@ class Rollout(eqx.Module):
         real = ~self.truncated
         weight = real.astype(x.dtype) / jnp.sum(real)
         return jnp.tensordot(weight, x, axes=2)
-
-
-def log_prob(logits: Float[Array, "*batch A"], action: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """Log-probability of the action taken."""
-    return select_action(jax.nn.log_softmax(logits), action)
-
-
-def select_action(x: Float[Array, "*batch A"], action: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """The entry of the last axis that belongs to the action taken."""
-    return jnp.take_along_axis(x, action[..., None], axis=-1)[..., 0]
-
-
-def entropy(logits: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
-    """Entropy of the softmax of `logits`."""
-    log_p = jax.nn.log_softmax(logits)
-    return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
-
-
-def kl_divergence(p_logits: Float[Array, "*batch n"], q_logits: Float[Array, "*batch n"]):
-    """KL(p‖q) between the softmaxes of two sets of logits."""
-    log_p, log_q = jax.nn.log_softmax(p_logits), jax.nn.log_softmax(q_logits)
-    return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from etude.agent import Agent, Heads
+from etude.distributions import entropy, kl_divergence, select_action
 from etude.moments import Moments
 from etude.nn import LSTMState
 from etude.returns import categorical_mean, retrace, two_hot_cross_entropy
@@ -19,7 +20,7 @@ from etude.rules.disco_network import (
     Reading,
     ValueEstimates,
 )
-from etude.types import Metrics, Predictions, Rollout, entropy, kl_divergence, select_action
+from etude.types import Metrics, Predictions, Rollout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,8 +189,8 @@ class Disco(Rule[DiscoState, DiscoTargets]):
             "z_loss": z_loss,
             "aux_loss": aux_loss,
             "q_loss": q_loss,
-            "entropy": entropy(state["pi"]),
-            "y_entropy": entropy(state["y"]),
-            "z_entropy": entropy(action["z"]),
+            "entropy": entropy(jax.lax.stop_gradient(state["pi"])),
+            "y_entropy": entropy(jax.lax.stop_gradient(state["y"])),
+            "z_entropy": entropy(jax.lax.stop_gradient(action["z"])),
         }
         return total, {name: jnp.mean(x) for name, x in metrics.items()}

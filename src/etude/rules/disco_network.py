@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from etude.distributions import select_action
 from etude.nn import LSTM, MLP, Linear, LSTMState, lstm_transition
 from etude.returns import signed_log
-from etude.types import Rollout, select_action
+from etude.types import Rollout
 
 STATE_INPUTS = 23
 ACTION_INPUTS = 9
@@ -256,10 +257,12 @@ class MetaNetwork(eqx.Module):
     def _read_backward(
         self, features: Float[Array, "T B features"], rollout: Rollout
     ) -> Float[Array, "T B hidden"]:
+        recurrent = self.lstm.w[-self.lstm.size :]  # cut out once, not at every step
+
         def step(state: LSTMState, x):
             gates, reset = x
             state = jax.tree.map(lambda s: jnp.where(reset[:, None], 0.0, s), state)
-            state = lstm_transition(gates + self.lstm.hidden_gates(state.hidden), state.cell)
+            state = lstm_transition(gates + state.hidden @ recurrent, state.cell)
             return state, state.hidden
 
         start = self.lstm.zero_state(features.shape[1])

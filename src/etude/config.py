@@ -1,0 +1,101 @@
+"""The settings of a training run, and the sentences for those that make no sense."""
+
+import dataclasses
+from typing import Any, Literal
+
+from etude.agent import NetworkConfig
+from etude.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """Train an agent under a rule. What is left out comes from the preset for environment and rule."""
+
+    env: str = "catch"
+    """Environment, with settings if any: catch, catch:rows=5,columns=5, gymnax/CartPole-v1, or your
+    own as module:Class. `etude envs` lists them."""
+    rule: str = "disco103"
+    """Update rule, with settings if any: disco103, actor_critic, actor_critic:discount=0.9,
+    policy_gradient, disco, or a rule file. `etude rules` lists them."""
+    steps: int | None = None
+    """Environment steps of each seed, all its environments together."""
+    seed: int = 0
+    """Random seed; the same seed on the same machine gives the same bits."""
+    seeds: int = 1
+    """Number of agents trained side by side in one program, each from its own random key."""
+    batch: int | None = None
+    """Trajectories in each update."""
+    rollout: int | None = None
+    """Transitions in each trajectory."""
+    replay_share: float | None = None
+    """Share of each batch drawn from replay; 0 is pure on-policy. The rest of the batch is new, one
+    trajectory from each parallel environment."""
+    replay_capacity: int | None = None
+    """Trajectories kept for replay."""
+    learning_rate: float | None = None
+    """Step size of Adam."""
+    schedule: Literal["constant", "cosine"] | None = None
+    """How the learning rate goes on after the warm-up: constant, or along a cosine to 0."""
+    warmup: int | None = None
+    """Environment steps over which the learning rate rises from 0."""
+    weight_decay: float | None = None
+    """Decoupled weight decay (AdamW)."""
+    max_update: float | None = None
+    """Each entry of Adam's normalised step is clipped to ± this."""
+    torso: tuple[int, ...] | None = None
+    """Widths of the torso's layers."""
+    conv: tuple[int, ...] | None = None
+    """Channels of residual convolution stages for image observations; none by default."""
+    model: int | None = None
+    """Size of the action model's LSTM."""
+    head: int | None = None
+    """Hidden width of the action model's heads."""
+    log_every: int | None = None
+    """Updates between two lines of metrics; also the smallest piece of work between checkpoints."""
+
+    def __post_init__(self):
+        for name in ("steps", "seeds", "batch", "rollout", "replay_capacity", "model", "head"):
+            self._require(name, lambda x: x >= 1, "at least 1")
+        self._require("log_every", lambda x: x >= 1, "at least 1")
+        for name in ("seed", "warmup", "weight_decay"):
+            self._require(name, lambda x: x >= 0, "0 or more")
+        for name in ("learning_rate", "max_update"):
+            self._require(name, lambda x: 0 < x < float("inf"), "a positive number")
+        self._require("replay_share", lambda x: 0 <= x < 1, "at least 0 and below 1")
+        self._require("torso", lambda x: x and min(x) >= 1, "one or more positive widths")
+        self._require("conv", lambda x: not x or min(x) >= 1, "positive numbers of channels")
+        self._require("schedule", lambda x: x in ("constant", "cosine"), "constant or cosine")
+
+    def _require(self, name: str, holds: Any, what: str) -> None:
+        value = getattr(self, name)
+        if value is not None and not holds(value):
+            raise UserError(f"--{name.replace('_', '-')} must be {what}, not {value}.")
+
+    @property
+    def network(self) -> NetworkConfig:
+        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(NetworkConfig)}
+        return NetworkConfig(**{k: v for k, v in given.items() if v is not None})
+
+    @property
+    def num_envs(self) -> int:
+        """Parallel environments: the new trajectories of a batch."""
+        assert self.batch is not None and self.replay_share is not None
+        return max(1, round(self.batch * (1.0 - self.replay_share)))
+
+    @property
+    def steps_per_update(self) -> int:
+        assert self.rollout is not None
+        return self.num_envs * self.rollout
+
+    @property
+    def updates(self) -> int:
+        assert self.steps is not None
+        return max(1, round(self.steps / self.steps_per_update))
+
+
+def from_json(fields: dict[str, Any]) -> TrainConfig:
+    """The config as it was saved."""
+    known = {f.name for f in dataclasses.fields(TrainConfig)}
+    if unknown := fields.keys() - known:
+        raise UserError(f"The saved config holds settings this version lacks: {', '.join(unknown)}.")
+    return TrainConfig(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})

@@ -1,0 +1,72 @@
+"""Catch: a pellet falls down a board, and the paddle at the bottom should be under it."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from gymnax.environments import environment, spaces
+from jaxtyping import Array, Bool, Float, Int
+
+
+class CatchState(eqx.Module):
+    pellet_row: Int[Array, ""]
+    pellet_column: Int[Array, ""]
+    paddle: Int[Array, ""]
+    time: Int[Array, ""]
+
+
+class CatchParams(eqx.Module):
+    max_steps_in_episode: int | Int[Array, ""]
+
+
+class Catch(environment.Environment[Any, Any]):
+    """Catch the falling pellet (±1 at the end); `rows` and `columns` set the board's size.
+
+    The pellet starts in a random column of the top row and falls one row a step; the paddle starts
+    in the centre of the bottom row and moves left, stays or moves right. The episode ends when the
+    pellet reaches the bottom, after `rows − 1` steps: +1 if it is caught, −1 if not.
+    """
+
+    def __init__(self, rows: int = 8, columns: int = 8):
+        super().__init__()
+        if rows < 2 or columns < 1:
+            raise ValueError(f"Catch needs at least 2 rows and 1 column, not {rows} × {columns}.")
+        self.rows, self.columns = rows, columns
+
+    @property
+    def default_params(self) -> CatchParams:
+        return CatchParams(max_steps_in_episode=self.rows)
+
+    @property
+    def num_actions(self) -> int:
+        return 3
+
+    def reset_env(self, key: Array, params: CatchParams) -> tuple[Array, CatchState]:
+        column = jax.random.randint(key, (), 0, self.columns)
+        zero = jnp.zeros((), jnp.int32)
+        state = CatchState(zero, column, jnp.asarray(self.columns // 2, jnp.int32), zero)
+        return self._observe(state), state
+
+    def step_env(
+        self, key: Array, state: CatchState, action: Any, params: CatchParams
+    ) -> tuple[Array, CatchState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
+        paddle = jnp.clip(state.paddle + action - 1, 0, self.columns - 1)
+        row = state.pellet_row + 1
+        state = CatchState(row, state.pellet_column, paddle, state.time + 1)
+        landed = row == self.rows - 1
+        outcome = jnp.where(paddle == state.pellet_column, 1.0, -1.0)
+        return self._observe(state), state, jnp.where(landed, outcome, 0.0), landed, {}
+
+    def _observe(self, state: CatchState) -> Float[Array, "rows columns"]:
+        rows = jnp.arange(self.rows)[:, None]
+        columns = jnp.arange(self.columns)[None, :]
+        pellet = (rows == state.pellet_row) & (columns == state.pellet_column)
+        paddle = (rows == self.rows - 1) & (columns == state.paddle)
+        return (pellet | paddle).astype(jnp.float32)
+
+    def action_space(self, params: CatchParams | None = None) -> spaces.Discrete:
+        return spaces.Discrete(3)
+
+    def observation_space(self, params: CatchParams) -> spaces.Box:
+        return spaces.Box(0.0, 1.0, (self.rows, self.columns), jnp.float32)

@@ -1,0 +1,54 @@
+"""Settings that learn: what a run uses for everything its user leaves out."""
+
+import dataclasses
+import fnmatch
+from typing import Any
+
+from etude import specs
+from etude.config import TrainConfig
+
+BASE: dict[str, Any] = dict(
+    steps=500_000,
+    batch=32,
+    rollout=20,
+    replay_share=0.0,
+    replay_capacity=1024,
+    learning_rate=1e-3,
+    schedule="constant",
+    warmup=0,
+    weight_decay=0.0,
+    max_update=1.0,
+    torso=(512, 512),
+    conv=(),
+    model=128,
+    head=128,
+)
+
+# (rule, environment): the patterns that fit are laid over each other in this order.
+PRESETS: list[tuple[str, str, dict[str, Any]]] = [
+    ("disco*", "*", dict(batch=64, rollout=28, replay_share=0.9375, learning_rate=1e-3)),
+    # The setting of the released notebook: 2 environments, 1 new trajectory in 32.
+    ("disco*", "catch", dict(steps=56_000, replay_share=0.96875, learning_rate=1e-2)),
+    ("actor_critic", "*", dict(batch=32, rollout=32, learning_rate=1e-3, torso=(128, 128))),
+    ("actor_critic", "catch", dict(steps=200_000, rollout=16)),
+    ("actor_critic", "gymnax/CartPole-v1", dict(steps=500_000, batch=16, schedule="cosine")),
+    ("actor_critic", "gymnax/*MinAtar", dict(steps=2_000_000, batch=64, torso=(256, 256))),
+    ("policy_gradient", "*", dict(batch=64, rollout=64, learning_rate=1e-3, torso=(128, 128))),
+    ("policy_gradient", "catch", dict(steps=200_000, batch=32, rollout=28)),
+]
+
+
+def resolve(config: TrainConfig, rule_kind: str) -> TrainConfig:
+    """`config` with every gap filled; `rule_kind` decides for rules that come from a file."""
+    env, _ = specs.split(config.env)
+    rule, _ = specs.split(config.rule)
+    values = dict(BASE)
+    for rule_pattern, env_pattern, settings in PRESETS:
+        fits = fnmatch.fnmatch(rule, rule_pattern) or fnmatch.fnmatch(rule_kind, rule_pattern)
+        if fits and fnmatch.fnmatch(env, env_pattern):
+            values |= settings
+    gaps = {k: v for k, v in values.items() if getattr(config, k) is None}
+    full = dataclasses.replace(config, **gaps)
+    if full.log_every is None:
+        full = dataclasses.replace(full, log_every=max(1, full.updates // 100))
+    return full

@@ -1,0 +1,97 @@
+"""V-trace actor-critic (IMPALA, arXiv 1802.01561): the hand-made baseline."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from etude.agent import Agent, Heads
+from etude.distributions import entropy, log_prob
+from etude.moments import Moments
+from etude.returns import categorical_mean, two_hot_cross_entropy, vtrace
+from etude.rules.base import Rule
+from etude.types import Metrics, Rollout
+
+
+@dataclasses.dataclass(frozen=True)
+class ActorCriticConfig:
+    discount: float = 0.99
+    """γ of the returns."""
+    td_lambda: float = 0.95
+    """λ of V-trace: 1 trusts the rewards seen, 0 trusts the value of the next state."""
+    entropy_cost: float = 0.01
+    """Weight of the entropy bonus."""
+    value_cost: float = 0.5
+    """Weight of the value loss."""
+    bins: int = 0
+    """Bins of a categorical value (an odd number); 0 for a plain scalar."""
+    max_value: float = 300.0
+    """Largest squashed value that the bins reach."""
+    normalise: bool = True
+    """Whether advantages are normalised by their moments over the agent's lifetime."""
+
+
+class ActorCriticTargets(eqx.Module):
+    value: Float[Array, "T B"]
+    advantage: Float[Array, "T B"]
+
+
+class ActorCritic(Rule[Moments, ActorCriticTargets]):
+    """Policy gradient with V-trace advantages, value regression, entropy bonus. It has no η."""
+
+    config: ActorCriticConfig = eqx.field(static=True)
+
+    def __init__(
+        self, config: ActorCriticConfig = ActorCriticConfig(), *, key: PRNGKeyArray | None = None
+    ):
+        del key  # nothing is random here
+        self.config = config
+
+    def heads(self, num_actions: int) -> Heads:
+        return Heads(state={"pi": num_actions, "value": self.config.bins or 1})
+
+    def init(self, agent: Agent) -> Moments:
+        return Moments.zero()
+
+    def targets(
+        self, agent: Agent, state: Moments, rollout: Rollout
+    ) -> tuple[ActorCriticTargets, Moments]:
+        config = self.config
+        prediction = agent.predict(agent.embed(rollout.observation))
+        estimate = vtrace(
+            self._value(prediction["value"]),
+            rollout.reward,
+            rollout.discount(config.discount),
+            rollout.importance_ratio(prediction["pi"][:-1]),
+            config.td_lambda,
+        )
+        advantage = estimate.advantage
+        state = state.update(rollout.mean(advantage), rollout.mean(advantage**2))
+        if config.normalise:
+            # Only the scale: subtracting a mean over the lifetime would bias the policy gradient.
+            advantage = state.normalise(advantage, subtract_mean=False)
+        targets = ActorCriticTargets(estimate.target, advantage)
+        return jax.lax.stop_gradient(targets), state
+
+    def loss(
+        self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout
+    ) -> tuple[Float[Array, "T B"], Metrics]:
+        config = self.config
+        prediction = agent.predict(agent.embed(rollout.observation))
+        logits, output = prediction["pi"][:-1], prediction["value"][:-1]
+        pi_loss = -targets.advantage * log_prob(logits, rollout.action)
+        if config.bins:
+            value_loss = two_hot_cross_entropy(output, targets.value, config.max_value)
+        else:
+            value_loss = 0.5 * jnp.square(output[..., 0] - targets.value)
+        bonus = entropy(logits)
+        total = pi_loss + config.value_cost * value_loss - config.entropy_cost * bonus
+        metrics = {"pi_loss": pi_loss, "value_loss": value_loss, "entropy": bonus}
+        return total, {name: jnp.mean(x) for name, x in metrics.items()}
+
+    def _value(self, output: Float[Array, "T1 B n"]) -> Float[Array, "T1 B"]:
+        if self.config.bins:
+            return categorical_mean(output, self.config.max_value)
+        return output[..., 0]

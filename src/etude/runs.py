@@ -1,0 +1,160 @@
+"""The run folder: config, metrics, checkpoint, summary. Nothing half-written, nothing lost."""
+
+import datetime
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from etude.errors import UserError
+from etude.storage import from_arrays, read_arrays, to_arrays, write_arrays, write_atomically
+
+CONFIG, METRICS, CHECKPOINT, SUMMARY = "config.json", "metrics.jsonl", "checkpoint", "summary.json"
+State = TypeVar("State")
+
+
+@contextmanager
+def _disk_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{what}: {error.strerror or error}.") from None
+
+
+class RunFolder:
+    """One run on disk."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @staticmethod
+    def create(out: str | None, name: str, config: dict[str, Any]) -> "RunFolder":
+        """A new folder (`out`, or a fresh one under `runs/`) that holds the config already."""
+        path = Path(out) if out else _fresh_path(name)
+        with _disk_errors(f"Cannot write to {path}"):
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise UserError(
+                    f"{path} is there already: choose another --out, or continue that run with "
+                    f"--resume {path}."
+                )
+            path.mkdir(parents=True, exist_ok=True)
+            folder = RunFolder(path)
+            folder._write_json(CONFIG, config)
+        return folder
+
+    @staticmethod
+    def open(path: str) -> "RunFolder":
+        if not (Path(path) / CONFIG).is_file():
+            raise UserError(f"{path} is not a run folder: it has no {CONFIG}.")
+        return RunFolder(Path(path))
+
+    def config(self) -> dict[str, Any]:
+        return self._read_json(CONFIG)
+
+    def summary(self) -> dict[str, Any] | None:
+        return self._read_json(SUMMARY) if (self.path / SUMMARY).is_file() else None
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        with _disk_errors(f"Cannot write the summary in {self.path}"):
+            self._write_json(SUMMARY, summary)
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Appends one line of metrics."""
+        with (
+            _disk_errors(f"Cannot write metrics in {self.path}"),
+            open(self.path / METRICS, "a") as file,
+        ):
+            file.write(json.dumps(_plain(record)) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        path = self.path / METRICS
+        if not path.is_file():
+            return []
+        lines = path.read_text().splitlines()
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError:
+            # A run killed while it wrote may leave its last line unfinished.
+            return [json.loads(line) for line in lines[:-1]]
+
+    def save(self, state: Any, progress: dict[str, Any]) -> None:
+        """Puts a new checkpoint in place of the old one, at once or not at all.
+
+        It remembers how long the metrics were, so that a resumed run takes up the log where the
+        checkpoint left it.
+        """
+        with _disk_errors(
+            f"The checkpoint in {self.path} could not be written, the one before it is still good"
+        ):
+            length = self._sync_metrics()
+            arrays = to_arrays(state)
+            write_arrays(self.path / CHECKPOINT, arrays, {**progress, "metrics_bytes": length})
+
+    def restore(self, like: State) -> tuple[State, dict[str, Any]] | None:
+        """The last checkpoint's state and progress, or None if there is none yet."""
+        path = self.path / CHECKPOINT
+        if not path.is_file():
+            self._cut_metrics(0)
+            return None
+        arrays, progress = read_arrays(path)
+        state = from_arrays(like, arrays, f"The checkpoint in {self.path}")
+        self._cut_metrics(progress.pop("metrics_bytes"))
+        return state, progress
+
+    def arrays(self, prefix: str) -> dict[str, np.ndarray]:
+        """Those arrays of the checkpoint whose names start with `prefix.`, without it."""
+        arrays, _ = read_arrays(self.path / CHECKPOINT)
+        start = prefix + "."
+        return {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+
+    def _sync_metrics(self) -> int:
+        path = self.path / METRICS
+        if not path.exists():
+            return 0
+        with open(path, "rb+") as file:
+            os.fsync(file.fileno())
+            return file.seek(0, os.SEEK_END)
+
+    def _cut_metrics(self, length: int) -> None:
+        path = self.path / METRICS
+        if path.exists():
+            with _disk_errors(f"Cannot write metrics in {self.path}"):
+                os.truncate(path, length)
+
+    def _write_json(self, name: str, value: Any) -> None:
+        text = json.dumps(_plain(value), indent=2) + "\n"
+        write_atomically(self.path / name, lambda file: file.write(text.encode()))
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        try:
+            return json.loads((self.path / name).read_text())
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.path / name} cannot be read: {error}.") from None
+
+
+def _fresh_path(name: str) -> Path:
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    safe = "".join(c if c.isalnum() or c in "-_=." else "-" for c in name)
+    path = Path("runs") / f"{stamp}-{safe}"
+    number = 1
+    while path.exists():
+        number += 1
+        path = Path("runs") / f"{stamp}-{safe}-{number}"
+    return path
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no arrays and no NaN: lists and null stand for them."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

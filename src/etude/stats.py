@@ -1,0 +1,36 @@
+"""Statistics of a few noisy runs: interquartile mean, bootstrap intervals. Plain NumPy."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+
+def iqm(x: np.ndarray) -> float:
+    """Interquartile mean: the mean of the middle half, with fractional weights at its edges."""
+    x = np.sort(np.ravel(x))
+    edges = np.linspace(0.0, 1.0, len(x) + 1)
+    weight = np.clip(np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25), 0.0, None)
+    return float(np.sum(weight * x) / np.sum(weight))
+
+
+def bootstrap_interval(
+    runs: Sequence[np.ndarray],
+    statistic: Callable[[np.ndarray], float] = lambda x: float(np.mean(x)),
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Percentile interval of a statistic over the means of runs (seeds).
+
+    Each resample draws runs with repetition and, within each, its samples with repetition, so that
+    one run has an interval too: that of its own samples.
+    """
+    rng = np.random.default_rng(seed)
+    means = np.empty((resamples, len(runs)))
+    for i, run in enumerate(runs):
+        run = np.asarray(run, float)
+        means[:, i] = run[rng.integers(len(run), size=(resamples, len(run)))].mean(axis=1)
+    drawn = np.take_along_axis(means, rng.integers(len(runs), size=means.shape), axis=1)
+    values = np.array([statistic(row) for row in drawn])
+    low, high = np.quantile(values, [0.5 - level / 2, 0.5 + level / 2])
+    return float(low), float(high)

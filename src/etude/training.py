@@ -1,0 +1,156 @@
+"""Training as one compiled program: act, remember, update, and again."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from etude import rollout as acting
+from etude.agent import Agent
+from etude.config import TrainConfig
+from etude.envs import Task
+from etude.errors import UserError
+from etude.learner import Learner, update
+from etude.optim import adam
+from etude.replay import Replay, join
+from etude.rules import Rule
+from etude.types import Metrics, Rollout
+
+LAST_EPISODES = 100
+
+
+class EpisodeLog(eqx.Module):
+    """The returns of the last 100 episodes, in a ring, and how many there ever were."""
+
+    returns: Float[Array, " last"]
+    count: Int[Array, ""]
+
+    @staticmethod
+    def empty() -> "EpisodeLog":
+        return EpisodeLog(jnp.zeros(LAST_EPISODES), jnp.zeros((), jnp.int32))
+
+    def add(self, episodes: acting.Episodes) -> "EpisodeLog":
+        ended, returns = episodes.ended.ravel(), episodes.returns.ravel()
+        number = jnp.cumsum(ended)
+        total = number[-1]
+        # Each episode that ended has its own place; those that would be overwritten are left out.
+        keep = ended & (number > total - LAST_EPISODES)
+        place = jnp.where(keep, (self.count + number - 1) % LAST_EPISODES, LAST_EPISODES)
+        ring = self.returns.at[place].set(returns.astype(self.returns.dtype), mode="drop")
+        return EpisodeLog(ring, self.count + total)
+
+
+class TrainState(eqx.Module):
+    """All that a run must not lose: this tree is the checkpoint."""
+
+    learner: Learner
+    actors: acting.Actors
+    replay: Replay | None
+    episodes: EpisodeLog
+    key: PRNGKeyArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How one agent is trained: pure functions of the rule and the state."""
+
+    task: Task
+    config: TrainConfig
+    optimiser: optax.GradientTransformation
+
+    @staticmethod
+    def create(task: Task, config: TrainConfig) -> "Training":
+        return Training(task, config, make_optimiser(config))
+
+    def init(self, rule: Rule, key: PRNGKeyArray) -> TrainState:
+        agent_key, env_key, key = jax.random.split(key, 3)
+        heads = rule.heads(self.task.num_actions)
+        agent = Agent(
+            self.task.observation, self.task.num_actions, heads, self.config.network, key=agent_key
+        )
+        actors = acting.reset(self.task, env_key, self.config.num_envs)
+        return TrainState(
+            learner=Learner.create(agent, rule, self.optimiser),
+            actors=actors,
+            replay=self._empty_replay(agent, actors, key),
+            episodes=EpisodeLog.empty(),
+            key=key,
+        )
+
+    def iterate(self, rule: Rule, state: TrainState) -> tuple[TrainState, Metrics]:
+        """One iteration: every environment plays a trajectory, then the agent is updated once."""
+        key, act_key, replay_key = jax.random.split(state.key, 3)
+        actors, new, episodes = self._act(state.learner.agent, state.actors, act_key)
+        replay, batch = state.replay, new
+        if replay is not None:
+            replay = replay.add(new)
+            batch = join(new, replay.sample(replay_key, self._replayed))
+        learner, metrics = update(rule, self.optimiser, state.learner, batch)
+        metrics |= {
+            "reward": jnp.mean(new.reward),
+            "episodes": jnp.sum(episodes.ended),
+            "episode_return": jnp.sum(jnp.where(episodes.ended, episodes.returns, 0.0)),
+            "episode_length": jnp.sum(jnp.where(episodes.ended, episodes.lengths, 0)),
+        }
+        return TrainState(learner, actors, replay, state.episodes.add(episodes), key), metrics
+
+    def run(self, rule: Rule, state: TrainState, updates: int) -> tuple[TrainState, Metrics]:
+        """Several iterations; the metrics have one entry for each."""
+        return jax.lax.scan(lambda s, _: self.iterate(rule, s), state, None, length=updates)
+
+    def _act(self, agent: Agent, actors: acting.Actors, key: PRNGKeyArray):
+        assert self.config.rollout is not None
+        return acting.unroll(self.task, agent.policy, actors, key, self.config.rollout)
+
+    @property
+    def _replayed(self) -> int:
+        assert self.config.batch is not None
+        return self.config.batch - self.config.num_envs
+
+    def _empty_replay(self, agent: Agent, actors: acting.Actors, key: Any) -> Replay | None:
+        if self._replayed == 0:
+            return None
+        new: Rollout = jax.eval_shape(self._act, agent, actors, key)[1]
+        capacity, width = self.config.replay_capacity or 0, self.config.num_envs
+        if capacity < width:
+            raise UserError(
+                f"--replay-capacity must be at least {width}, the number of environments."
+            )
+        return Replay.empty(new, capacity // width * width)
+
+
+def make_optimiser(config: TrainConfig) -> optax.GradientTransformation:
+    rate, warmup = config.learning_rate, (config.warmup or 0) // config.steps_per_update
+    assert rate is not None and config.max_update is not None
+    schedule: Any = rate
+    if config.schedule == "cosine":
+        decay = max(1, config.updates - warmup)
+        schedule = optax.warmup_cosine_decay_schedule(
+            0.0 if warmup else rate, rate, warmup, warmup + decay
+        )
+    elif warmup:
+        schedule = optax.linear_schedule(0.0, rate, warmup)
+    return adam(schedule, config.max_update, config.weight_decay or 0.0)
+
+
+def first_non_finite(metrics: dict[str, np.ndarray]) -> tuple[int, int, str] | None:
+    """Seed, update (within the chunk) and name of the first of a chunk's numbers to go bad."""
+    found = []
+    for rank, name in enumerate(("reward", "loss", "gradient_norm")):
+        seeds, updates = np.nonzero(~np.isfinite(metrics[name]))
+        found += [(u, rank, s, name) for s, u in zip(seeds, updates, strict=True)]
+    if not found:
+        return None
+    update, _, seed, name = min(found)
+    return int(seed), int(update), name
+
+
+def seed_keys(config: TrainConfig) -> PRNGKeyArray:
+    """One random key a seed: that of seed number i does not depend on how many there are."""
+    root = jax.random.key(config.seed)
+    return jax.vmap(lambda i: jax.random.fold_in(root, i))(jnp.arange(config.seeds))
