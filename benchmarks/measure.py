@@ -52,4 +52,5 @@ def measure(function: Callable, *arguments, repeats: int = 15) -> Measured:
     took = seconds(lambda: compiled(*arguments), repeats)
     unit = statistics.mean([before, unit_seconds()])
     memory = compiled.memory_analysis()
+    assert memory is not None
     return Measured(took / unit, memory.temp_size_in_bytes / 1e6, compile_s, took * 1e3)

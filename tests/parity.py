@@ -116,7 +116,9 @@ def assert_close(actual, expected, tolerance: float, name: str) -> None:
     assert error <= tolerance, f"{name}: off by {error:.2e} of its largest magnitude"
 
 
-def assert_trees_close(actual, expected: dict[str, np.ndarray], tolerance: float, name: str) -> None:
+def assert_trees_close(
+    actual, expected: dict[str, np.ndarray], tolerance: float, name: str
+) -> None:
     leaves = named_leaves(actual)
     assert leaves.keys() == expected.keys()
     for leaf, value in expected.items():

@@ -42,7 +42,7 @@ class NetworkConfig:
 
 
 class Torso(eqx.Module):
-    """Every observation leaf flattened and joined, then an MLP; images first through convolutions."""
+    """Every observation leaf flattened and joined, then an MLP; images may be convolved first."""
 
     mlp: MLP
     conv: ResidualConvNet | None

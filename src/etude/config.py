@@ -9,7 +9,7 @@ from etude.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """Train an agent under a rule. What is left out comes from the preset for environment and rule."""
+    """Settings of a run. What is left out comes from the preset for its environment and rule."""
 
     env: str = "catch"
     """Environment, with settings if any: catch, catch:rows=5,columns=5, gymnax/CartPole-v1, or your
@@ -97,5 +97,8 @@ def from_json(fields: dict[str, Any]) -> TrainConfig:
     """The config as it was saved."""
     known = {f.name for f in dataclasses.fields(TrainConfig)}
     if unknown := fields.keys() - known:
-        raise UserError(f"The saved config holds settings this version lacks: {', '.join(unknown)}.")
-    return TrainConfig(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+        raise UserError(
+            f"The saved config holds settings this version lacks: {', '.join(unknown)}."
+        )
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    return TrainConfig(**values)

@@ -35,7 +35,7 @@ def kl_divergence(
 
 
 def _kl_divergence_jvp(primals, tangents):
-    """∂KL/∂q = q − p and ∂KL/∂p = p (log p − log q − KL): a backward pass keeps one array, not five."""
+    """∂KL/∂q = q − p and ∂KL/∂p = p (log p − log q − KL): a backward pass keeps one array."""
     log_p, log_q = (jax.nn.log_softmax(logits) for logits in primals)
     p, q = jnp.exp(log_p), jnp.exp(log_q)
     kl = jnp.sum(p * (log_p - log_q), axis=-1)

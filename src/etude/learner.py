@@ -1,6 +1,6 @@
 """One agent update under a rule. Pure: jit it, vmap it, scan it, differentiate through it."""
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -24,7 +24,7 @@ class Learner(eqx.Module, Generic[RuleState]):
 
     @staticmethod
     def create(agent: Agent, rule: Rule, optimiser: optax.GradientTransformation) -> "Learner":
-        return Learner(agent, optimiser.init(agent), rule.init(agent))  # type: ignore[arg-type]
+        return Learner(agent, optimiser.init(cast(Any, agent)), rule.init(agent))
 
 
 def mean_loss(
@@ -44,8 +44,9 @@ def update(
     (loss, metrics), grads = jax.value_and_grad(mean_loss, has_aux=True)(
         learner.agent, rule, targets, rollout
     )
-    updates, optimiser_state = optimiser.update(grads, learner.optimiser_state, learner.agent)  # type: ignore[arg-type]
-    agent = optax.apply_updates(learner.agent, updates)  # type: ignore[arg-type]
+    old = cast(Any, learner.agent)  # Optax's types know no modules, though any tree will do
+    updates, optimiser_state = optimiser.update(grads, learner.optimiser_state, old)
+    agent = cast(Agent, optax.apply_updates(old, updates))
     metrics = {
         "loss": loss,
         "gradient_norm": optax.tree.norm(grads),

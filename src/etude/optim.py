@@ -9,7 +9,7 @@ from jaxtyping import Array, Int, PyTree
 
 
 class AdamState(NamedTuple):
-    count: Int[Array, ""]
+    steps: Int[Array, ""]
     mu: PyTree[Array]
     nu: PyTree[Array]
 
@@ -21,20 +21,21 @@ def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8):
         zeros = jax.tree.map(jnp.zeros_like, params)
         return AdamState(jnp.zeros((), jnp.int32), zeros, zeros)
 
-    def update(grads, state, params=None):
+    def update(updates, state, params=None):
         del params
-        count = state.count + 1
+        grads = updates
+        steps = state.steps + 1
         mu = jax.tree.map(lambda m, g: b1 * m + (1.0 - b1) * g, state.mu, grads)
         nu = jax.tree.map(
             lambda n, g: b2 * n + (1.0 - b2) * jnp.square(jax.lax.stop_gradient(g)), state.nu, grads
         )
 
         def direction(m, n):
-            step = count.astype(m.dtype)
-            denominator = jnp.sqrt(n / (1.0 - b2**step)) + eps
-            return m / (1.0 - b1**step) / jax.lax.stop_gradient(denominator)
+            n_steps = steps.astype(m.dtype)
+            denominator = jnp.sqrt(n / (1.0 - b2**n_steps)) + eps
+            return m / (1.0 - b1**n_steps) / jax.lax.stop_gradient(denominator)
 
-        return jax.tree.map(direction, mu, nu), AdamState(count, mu, nu)
+        return jax.tree.map(direction, mu, nu), AdamState(steps, mu, nu)
 
     return optax.GradientTransformation(init, update)
 

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 
 
 class VTrace(eqx.Module):
-    target: Float[Array, "T *B"]
-    advantage: Float[Array, "T *B"]
+    target: Float[Array, "T ..."]
+    advantage: Float[Array, "T ..."]
 
 
 def _backward(step, init: Array, xs) -> Array:
@@ -26,10 +26,10 @@ def _backward(step, init: Array, xs) -> Array:
 
 
 def vtrace(
-    values: Float[Array, "T1 *B"],
-    reward: Float[Array, "T *B"],
-    discount: Float[Array, "T *B"],
-    rho: Float[Array, "T *B"],
+    values: Float[Array, "T1 ..."],
+    reward: Float[Array, "T ..."],
+    discount: Float[Array, "T ..."],
+    rho: Float[Array, "T ..."],
     lambda_: float | Array = 1.0,
 ) -> VTrace:
     """V-trace targets and policy-gradient advantages with ρ̄ = c̄ = 1 (arXiv 1802.01561).
@@ -51,16 +51,16 @@ def vtrace(
 
 
 def retrace(
-    q_taken: Float[Array, "T *B"],
-    values: Float[Array, "T1 *B"],
-    reward: Float[Array, "T *B"],
-    discount: Float[Array, "T *B"],
-    trace: Float[Array, "T *B"],
-) -> Float[Array, "T *B"]:
+    q_taken: Float[Array, "T ..."],
+    values: Float[Array, "T1 ..."],
+    reward: Float[Array, "T ..."],
+    discount: Float[Array, "T ..."],
+    trace: Float[Array, "T ..."],
+) -> Float[Array, "T ..."]:
     """Retrace action-value targets (arXiv 1606.02647).
 
-    G_t = r_t + γ_t (v_{t+1} − c_{t+1} q_{t+1} + c_{t+1} G_{t+1}), and r + γ v at the last step. With
-    `g` the excess of G over q, this is a backward recursion over `c_{t+1} (G_{t+1} − q_{t+1})`.
+    G_t = r_t + γ_t (v_{t+1} − c_{t+1} q_{t+1} + c_{t+1} G_{t+1}), and r + γ v at the last step:
+    a backward recursion over the weighted excess c_t (G_t − q_t).
     """
     zeros = jnp.zeros_like(values[-1])
 
@@ -74,11 +74,11 @@ def retrace(
 
 
 def lambda_returns(
-    values_after: Float[Array, "T *B"],
-    reward: Float[Array, "T *B"],
-    discount: Float[Array, "T *B"],
-    lambda_: Float[Array, "T *B"],
-) -> Float[Array, "T *B"]:
+    values_after: Float[Array, "T ..."],
+    reward: Float[Array, "T ..."],
+    discount: Float[Array, "T ..."],
+    lambda_: Float[Array, "T ..."],
+) -> Float[Array, "T ..."]:
     """λ-returns: G_t = r_t + γ_t ((1 − λ_t) v_{t+1} + λ_t G_{t+1}), G after the end being v."""
     return _backward(
         lambda g, x: x[0] + x[1] * ((1.0 - x[3]) * x[2] + x[3] * g),
@@ -88,11 +88,11 @@ def lambda_returns(
 
 
 def gae(
-    values: Float[Array, "T1 *B"],
-    reward: Float[Array, "T *B"],
-    discount: Float[Array, "T *B"],
-    trace: Float[Array, "T *B"],
-) -> Float[Array, "T *B"]:
+    values: Float[Array, "T1 ..."],
+    reward: Float[Array, "T ..."],
+    discount: Float[Array, "T ..."],
+    trace: Float[Array, "T ..."],
+) -> Float[Array, "T ..."]:
     """Generalised advantage estimates (arXiv 1506.02438); `trace[t]` is λ, 0 to stop after t."""
     delta = reward + discount * values[1:] - values[:-1]
     return _backward(
@@ -123,7 +123,9 @@ def value_bins(num_bins: int, max_value: float) -> Float[Array, " bins"]:
     return jnp.linspace(-max_value, max_value, num_bins)
 
 
-def categorical_mean(logits: Float[Array, "*batch bins"], max_value: float) -> Float[Array, "*batch"]:
+def categorical_mean(
+    logits: Float[Array, "*batch bins"], max_value: float
+) -> Float[Array, "*batch"]:
     """The scalar a categorical value stands for: the mean over its bins, unsquashed by h⁻¹."""
     bins = value_bins(logits.shape[-1], max_value).astype(logits.dtype)
     weight = jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
@@ -135,8 +137,8 @@ def two_hot_cross_entropy(
 ) -> Float[Array, "*batch"]:
     """Cross-entropy of a categorical value against the two bins around h(value).
 
-    `value` is a constant: no gradient reaches it. The lower bin's share is (lower + 1 − x)/(1 + 1e-5)
-    in units of the bin width, the upper bin has the rest.
+    `value` is a constant: no gradient reaches it. In units of the bin width, the lower bin's share
+    is (lower + 1 − x)/(1 + 1e-5), and the upper bin has the rest.
     """
     num_bins = logits.shape[-1]
     width = 2.0 * max_value / (num_bins - 1)

@@ -23,7 +23,7 @@ def split(spec: str) -> tuple[str, dict[str, str]]:
 
 
 def parse_value(text: str) -> Any:
-    """The number, truth value or tuple of numbers (`16x2`) that the text looks like, or the text."""
+    """The number, truth value or tuple of numbers (`16x2`) the text looks like, or the text."""
     for convert in (int, float, lambda t: tuple(int(x) for x in t.split("x"))):
         try:
             return convert(text)

@@ -4,8 +4,9 @@ import hashlib
 import json
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +43,9 @@ def from_arrays(like: Tree, arrays: dict[str, np.ndarray], source: str) -> Tree:
     missing, extra = expected.keys() - arrays.keys(), arrays.keys() - expected.keys()
     if missing or extra:
         names = ", ".join(sorted(missing or extra)[:3])
-        raise UserError(f"{source} does not fit: it {'lacks' if missing else 'also holds'} {names}.")
+        raise UserError(
+            f"{source} does not fit: it {'lacks' if missing else 'also holds'} {names}."
+        )
 
     def restore(name: str, leaf: Any):
         value = arrays[name]
@@ -60,7 +63,7 @@ def from_arrays(like: Tree, arrays: dict[str, np.ndarray], source: str) -> Tree:
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def write_atomically(path: Path, write) -> None:
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Calls `write(file)` on a temporary neighbour and renames it into place once it is on disk.
 
     Whatever happens in between, `path` holds either its old contents or the new ones in full.
@@ -78,8 +81,16 @@ def write_atomically(path: Path, write) -> None:
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
+    """Writes an npz file, uncompressed: NumPy's own format, entry by entry."""
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    write_atomically(path, lambda file: np.savez(file, **{HEADER: text}, **arrays))
+
+    def write(file: IO[bytes]) -> None:
+        with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+            for name, value in {HEADER: text, **arrays}.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, np.asarray(value), allow_pickle=False)
+
+    write_atomically(path, write)
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

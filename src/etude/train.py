@@ -176,7 +176,11 @@ def _check_finite(
 
 
 def _record(
-    metrics: dict[str, np.ndarray], state: TrainState, done: int, seconds: float, config: TrainConfig
+    metrics: dict[str, np.ndarray],
+    state: TrainState,
+    done: int,
+    seconds: float,
+    config: TrainConfig,
 ) -> dict[str, Any]:
     """One line of the log: means over the chunk's updates and over seeds."""
     metrics = dict(metrics)

@@ -5,6 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from flax import struct
 from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int
 
@@ -16,8 +17,9 @@ class CatchState(eqx.Module):
     time: Int[Array, ""]
 
 
-class CatchParams(eqx.Module):
-    max_steps_in_episode: int | Int[Array, ""]
+@struct.dataclass
+class CatchParams(environment.EnvParams):
+    """Nothing can vary between tasks: the board's size is part of every shape."""
 
 
 class Catch(environment.Environment[Any, Any]):

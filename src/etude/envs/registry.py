@@ -63,7 +63,7 @@ def make(spec: str) -> Task:
     return _checked(spec, env, params)
 
 
-def _factory(name: str) -> Callable[..., Environment]:
+def _factory(name: str) -> Callable[..., Any]:
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name.startswith("gymnax/") and name.removeprefix("gymnax/") in gymnax.registered_envs:
@@ -116,11 +116,15 @@ def _checked(spec: str, env: Environment, params: Any) -> Task:
     try:
         observation, state = jax.eval_shape(env.reset, key, params)
         action = jnp.zeros((), jnp.int32)
-        after, state_after, reward, *ends, _info = jax.eval_shape(env.step, key, state, action, params)
+        after, state_after, reward, *ends, _info = jax.eval_shape(
+            env.step, key, state, action, params
+        )
     except Exception as error:  # the user's code may raise anything
         raise UserError(f"{spec!r} cannot be reset and stepped: {_reason(error)}") from None
     if (jax.tree.structure(state), reward.shape) != (jax.tree.structure(state_after), ()):
-        raise UserError(f"{spec!r} changes the form of its state in `step`, or its reward is no scalar.")
+        raise UserError(
+            f"{spec!r} changes the form of its state in `step`, or its reward is no scalar."
+        )
     if len(ends) != 2:
         raise UserError(
             f"{spec!r} must return observation, state, reward, terminated, truncated, info."

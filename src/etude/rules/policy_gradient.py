@@ -30,8 +30,8 @@ class PolicyGradientTargets(eqx.Module):
 class PolicyGradient(Rule[Moments, PolicyGradientTargets]):
     """Each action's log-probability weighted by the discounted reward that followed it.
 
-    The baseline is the mean return over the agent's lifetime, the scale its standard deviation. What
-    comes after the rollout's end is not seen, so rollouts should span an episode or more.
+    The baseline is the mean return over the agent's lifetime, the scale its standard deviation.
+    What comes after the rollout's end is not seen, so rollouts should span an episode or more.
     """
 
     config: PolicyGradientConfig = eqx.field(static=True)

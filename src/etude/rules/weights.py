@@ -144,4 +144,6 @@ def fetch(url: str, progress: Callable[[int, int], None], chunk: int = 1 << 16) 
 def _print_progress(done: int, total: int) -> None:
     share = f" of {total / 1e6:.1f}" if total else ""
     end = "\n" if done == total else ""
-    print(f"\rDownloading Disco103: {done / 1e6:.1f}{share} MB", end=end, file=sys.stderr, flush=True)
+    print(
+        f"\rDownloading Disco103: {done / 1e6:.1f}{share} MB", end=end, file=sys.stderr, flush=True
+    )

@@ -1,0 +1,33 @@
+# Everything from a fresh clone on a machine with Python 3.11 or later and nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: test lint demo lock clean
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+demo: $(READY)
+	$(BIN)/etude train --env catch:rows=5,columns=5 --rule actor_critic --steps 60000 --seeds 2 --out runs/demo-$$(date +%Y%m%d-%H%M%S)
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Etude needs Python 3.11 or later.')"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	touch $(READY)
+
+# Pins every dependency for all supported platforms and Pythons, with hashes.
+lock:
+	uv pip compile --universal --fork-strategy fewest --generate-hashes --python-version 3.11 \
+		pyproject.toml --extra tensorboard --group dev --quiet --output-file requirements.lock
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,267 @@
+"""The command line: `etude train`, `envs`, `rules`, `plot`, `play`."""
+
+import dataclasses
+import importlib.util
+import itertools
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from etude import envs, rules
+from etude.config import TrainConfig
+from etude.errors import UserError
+from etude.progress import ProgressReport, duration
+from etude.rules.weights import cache_dir
+from etude.runs import RunFolder
+
+app = tyro.extras.SubcommandApp()
+out = Console()
+
+
+@app.command
+def train(
+    config: tyro.conf.OmitArgPrefixes[TrainConfig] = TrainConfig(),
+    out: str | None = None,
+    resume: str | None = None,
+    checkpoint_seconds: float = 30.0,
+    tensorboard: bool = False,
+) -> None:
+    """Train agents under a rule, into a run folder.
+
+    Args:
+        out: Folder for the run; by default a new one under runs/.
+        resume: Continue the run in this folder, to its end or to a later one given by --steps.
+        checkpoint_seconds: Time between checkpoints; 0 for one after each line of metrics.
+        tensorboard: Also write TensorBoard events into the run folder.
+    """
+    from etude.train import Setup, new_folder, open_folder
+
+    if checkpoint_seconds < 0:
+        raise UserError(f"--checkpoint-seconds must be 0 or more, not {checkpoint_seconds}.")
+    if tensorboard and importlib.util.find_spec("tensorboardX") is None:
+        raise UserError("--tensorboard needs the package tensorboardX: pip install tensorboardX.")
+    if resume is None:
+        setup = Setup.create(config)
+        folder = new_folder(setup, out)
+    else:
+        if out is not None or dataclasses.replace(config, steps=None) != TrainConfig():
+            raise UserError(
+                "--resume goes on with the run's own settings: only --steps can change."
+            )
+        setup, folder = open_folder(resume, config.steps)
+    _train(setup, folder, checkpoint_seconds, tensorboard)
+
+
+def _train(setup: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard: bool) -> None:
+    from etude.plots import label_of, plot_curves
+    from etude.train import run
+
+    config = setup.config
+    out.print(
+        f"Training [bold]{config.rule}[/] on [bold]{config.env}[/]: {config.seeds} seed(s), "
+        f"{config.num_envs} environments, {config.updates:,} updates → {folder.path}",
+        highlight=False,
+    )
+    progress = ProgressReport(out, config.updates * config.steps_per_update, config.seeds)
+    with progress, _stop_on_interrupt() as stop, _tensorboard(folder, tensorboard) as write:
+
+        def report(record: dict[str, Any]) -> None:
+            progress(record)
+            write(record)
+
+        result = run(
+            setup,
+            folder,
+            report=report,
+            should_stop=lambda: stop["asked"],
+            checkpoint_seconds=checkpoint_seconds,
+        )
+    if result.summary["updates"] < config.updates:
+        out.print(f"Stopped and saved. Go on with: etude train --resume {folder.path}")
+        sys.exit(130)
+    if any(r["return"] == r["return"] and r["return"] is not None for r in result.curve):
+        plot_curves([(label_of(folder), folder.metrics())], folder.path / "curve.png")
+    _print_summary(result.summary, folder)
+
+
+@contextmanager
+def _stop_on_interrupt() -> Iterator[dict[str, bool]]:
+    """The first Ctrl-C asks the run to save and stop; the second stops it where it is."""
+    asked = {"asked": False}
+
+    def ask(*_: object) -> None:
+        if asked["asked"]:
+            raise KeyboardInterrupt
+        asked["asked"] = True
+        out.print("\nFinishing this piece of work, then saving. Ctrl-C again to stop at once.")
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _tensorboard(folder: RunFolder, wanted: bool) -> Iterator[Any]:
+    if not wanted:
+        yield lambda record: None
+        return
+    from tensorboardX import SummaryWriter
+
+    with SummaryWriter(str(folder.path / "tensorboard")) as writer:
+
+        def write(record: dict[str, Any]) -> None:
+            for name, value in record.items():
+                if isinstance(value, (int, float)):
+                    writer.add_scalar(name, value, record["steps"])
+
+        yield write
+
+
+def _print_summary(summary: dict[str, Any], folder: RunFolder) -> None:
+    final = summary["final_return"]
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    if final["mean"] is None:
+        table.add_row("final return", "no episode ended")
+    else:
+        interval = f"(95% interval {final['low']:.3g} to {final['high']:.3g})"
+        table.add_row("final return", f"{final['mean']:.3g} {interval}")
+        if summary["seeds"] > 1:
+            table.add_row(
+                "by seed", ", ".join(f"{x:.3g}" for x in final["per_seed"] if x is not None)
+            )
+    table.add_row("environment steps", f"{summary['environment_steps']:,} a seed")
+    table.add_row("updates", f"{summary['updates']:,}")
+    table.add_row("time", duration(summary["seconds"]))
+    table.add_row("speed", f"{summary['steps_per_second']:,.0f} steps/s")
+    table.add_row("parameters", f"sha256 {summary['params_sha256'][:16]}…")
+    table.add_row("run folder", str(folder.path))
+    out.print(table, highlight=False)
+
+
+@app.command(name="envs")
+def list_envs() -> None:
+    """List the environments."""
+    table = Table(box=None)
+    for column in ("environment", "actions", "observation", "about"):
+        table.add_column(column)
+    for name, about in envs.available().items():
+        try:
+            task = envs.make(name)
+        except UserError:
+            continue  # continuous actions, or data that is not on this machine
+        shapes = " ".join(
+            "×".join(map(str, x.shape)) or "1" for x in jax.tree.leaves(task.observation)
+        )
+        table.add_row(name, str(task.num_actions), shapes, about)
+    out.print(table, highlight=False)
+    out.print("\nSettings follow a colon: catch:rows=5,columns=5. Your own: module:Class.")
+
+
+@app.command(name="rules")
+def list_rules() -> None:
+    """List the update rules with their settings."""
+    for name in rules.PUBLISHED:
+        out.print(f"[bold]{name}[/]  The published rule: kind disco with its weights.")
+    for name, kind in rules.KINDS.items():
+        out.print(f"[bold]{name}[/]  {kind.about}", highlight=False)
+        table = Table(box=None, show_header=False, padding=(0, 2))
+        docs = tyro_docs(kind.config)
+        for field in dataclasses.fields(kind.config):
+            table.add_row("", f"{field.name}={field.default}", docs.get(field.name, ""))
+        out.print(table, highlight=False)
+    out.print("\nSettings follow a colon: actor_critic:discount=0.9,entropy_cost=0.02.")
+
+
+def tyro_docs(config: type) -> dict[str, str]:
+    """The docstrings under a dataclass's fields."""
+    import ast
+    import inspect
+    import textwrap
+
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(config))).body
+    docs = {}
+    statements = body.body  # type: ignore[attr-defined]
+    for field, after in itertools.pairwise(statements):
+        text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        if isinstance(field, ast.AnnAssign) and text:
+            docs[field.target.id] = " ".join(str(after.value.value).split())  # type: ignore
+    return docs
+
+
+@app.command
+def plot(runs: tyro.conf.Positional[tuple[str, ...]], out: str = "curves.png") -> None:
+    """Overlay the learning curves of runs.
+
+    Args:
+        runs: Run folders.
+        out: Where the figure goes.
+    """
+    from etude.plots import plot_folders
+
+    if not runs:
+        raise UserError("Name one or more run folders to plot.")
+    plot_folders(runs, Path(out))
+    print(f"Wrote {out}")
+
+
+@app.command
+def play(
+    run: tyro.conf.Positional[str],
+    out: str | None = None,
+    episodes: int = 3,
+    seed: int = 0,
+    agent: int = 0,
+    greedy: bool = False,
+    show: bool = False,
+) -> None:
+    """Save an animation of a trained agent.
+
+    Args:
+        run: Run folder.
+        out: Where the GIF goes; by default play.gif in the run folder.
+        episodes: How many episodes to play.
+        seed: Random seed of the episodes.
+        agent: Which of the run's seeds to play.
+        greedy: Take the likeliest action instead of sampling.
+        show: Also show it in the terminal.
+    """
+    from etude.play import play_run
+
+    if episodes < 1:
+        raise UserError(f"--episodes must be at least 1, not {episodes}.")
+    path, returns = play_run(run, out, episodes, seed, agent, greedy, show)
+    total = ", ".join(f"{x:.3g}" for x in returns) or "none ended in time"
+    print(f"Wrote {path}; returns of the episodes: {total}")
+
+
+def _configure_jax() -> None:
+    """Keeps compiled programs between runs, so that a second start takes seconds."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
+def main() -> None:
+    _configure_jax()
+    try:
+        app.cli(prog="etude", description="Learn how to learn.")
+    except UserError as error:
+        Console(stderr=True).print(f"etude: {error}", style="red", highlight=False, markup=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Watching an agent: episodes rendered to a GIF or into the terminal."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from etude import rollout as acting
+from etude.envs import Task
+from etude.errors import UserError
+from etude.render import frame
+from etude.runs import RunFolder
+from etude.storage import from_arrays
+from etude.train import open_folder
+
+CHUNK_STEPS = 64
+MAX_STEPS = 2000
+FRAME_MS = 80
+END_MS = 600
+
+
+def play_run(
+    run: str,
+    out: str | None,
+    episodes: int,
+    seed: int,
+    agent_index: int,
+    greedy: bool,
+    show: bool,
+) -> tuple[Path, list[float]]:
+    """Plays episodes with an agent of a run; where the GIF is, and the episodes' returns."""
+    setup, folder = open_folder(run)
+    if not 0 <= agent_index < setup.config.seeds:
+        raise UserError(f"--agent must be from 0 to {setup.config.seeds - 1} for this run.")
+    agent = load_agent(setup.shapes().learner.agent, folder, agent_index)
+
+    def policy(observation: PyTree):
+        logits = agent.policy(observation)
+        return logits * 1e6 if greedy else logits
+
+    frames, ends, returns = film(setup.task, policy, jax.random.key(seed), episodes)
+    path = Path(out) if out else folder.path / "play.gif"
+    write_gif(frames, ends, path)
+    if show:
+        show_in_terminal(frames)
+    return path, returns
+
+
+def load_agent(like: PyTree, folder: RunFolder, index: int) -> Any:
+    agents = from_arrays(like, folder.arrays("learner.agent"), f"The checkpoint in {folder.path}")
+    return jax.tree.map(lambda x: x[index], agents)
+
+
+def film(
+    task: Task, policy: Callable, key: Any, episodes: int
+) -> tuple[list[np.ndarray], list[bool], list[float]]:
+    """Frames of the episodes, which of them end one, and the returns."""
+
+    def step(actors: acting.Actors, key):
+        after, (_, done) = acting.step(task, policy, actors, key)
+        seen = (actors.env_state, actors.observation, actors.at_seam)
+        return after, (jax.tree.map(lambda x: x[0], seen), done.ended[0], done.returns[0])
+
+    run = jax.jit(lambda actors, keys: jax.lax.scan(step, actors, keys))
+    actors = acting.reset(task, key, 1)
+    frames, ends, returns = [], [], []
+    for start in range(0, MAX_STEPS, CHUNK_STEPS):
+        keys = jax.random.split(jax.random.fold_in(key, start), CHUNK_STEPS)
+        actors, (seen, ended, total) = jax.device_get(run(actors, keys))
+        actors = jax.tree.map(jnp.asarray, actors)
+        for t in range(CHUNK_STEPS):
+            state, observation, at_seam = jax.tree.map(lambda x, t=t: x[t], seen)
+            if at_seam:
+                continue
+            frames.append(frame(task, state, observation))
+            ends.append(bool(ended[t]))
+            if ended[t]:
+                returns.append(float(total[t]))
+            if len(returns) == episodes:
+                return frames, ends, returns
+    return frames, ends, returns
+
+
+def write_gif(frames: list[np.ndarray], ends: list[bool], path: Path) -> None:
+    from PIL import Image
+
+    images = [Image.fromarray(x) for x in frames]
+    durations = [END_MS if end else FRAME_MS for end in ends]
+    try:
+        images[0].save(
+            path, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0
+        )
+    except OSError as error:
+        raise UserError(f"The animation cannot be written to {path}: {error.strerror}.") from None
+
+
+def show_in_terminal(frames: list[np.ndarray], columns: int = 40) -> None:
+    """Each character cell shows two pixels: the upper as foreground, the lower as background."""
+    for pixels in frames:
+        step = max(1, pixels.shape[1] // columns)
+        small = pixels[step // 2 :: step, step // 2 :: step]
+        small = small[: len(small) // 2 * 2]
+        lines = [
+            "".join(
+                f"\033[38;2;{a[0]};{a[1]};{a[2]};48;2;{b[0]};{b[1]};{b[2]}m▀"
+                for a, b in zip(upper, lower, strict=True)
+            )
+            for upper, lower in zip(small[::2], small[1::2], strict=True)
+        ]
+        sys.stdout.write("\033[H\033[J" + "\033[0m\n".join(lines) + "\033[0m\n")
+        sys.stdout.flush()
+        time.sleep(FRAME_MS / 1000)

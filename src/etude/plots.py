@@ -1,0 +1,79 @@
+"""Figures: learning curves with bands over seeds."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etude.errors import UserError
+from etude.runs import RunFolder
+
+
+def curve_arrays(records: Sequence[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+    """Steps, and returns by seed (a column each), of those records that saw episodes end."""
+    seen = [r for r in records if r.get("return") is not None]
+    steps = np.array([r["steps"] for r in seen], float)
+    returns = np.array([[np.nan if x is None else x for x in r["returns"]] for r in seen], float)
+    return steps, returns
+
+
+def band(returns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean over seeds and its 95% interval (normal, from the spread between seeds)."""
+    n = np.maximum(np.sum(np.isfinite(returns), axis=1), 1)
+    mean = np.nansum(returns, axis=1) / n
+    variance = np.nansum((returns - mean[:, None]) ** 2, axis=1) / np.maximum(n - 1, 1)
+    half = 1.96 * np.sqrt(variance / n)
+    return mean, mean - half, mean + half
+
+
+def smooth(x: np.ndarray, width: int) -> np.ndarray:
+    """Running mean over `width` entries, shorter at the ends."""
+    if width <= 1 or len(x) < 3:
+        return x
+    kernel = np.ones(width)
+    return np.convolve(x, kernel, "same") / np.convolve(np.ones(len(x)), kernel, "same")
+
+
+def plot_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path) -> None:
+    """Overlays the learning curves of labelled runs: the mean over seeds, with a 95% band."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for label, records in runs:
+        steps, returns = curve_arrays(records)
+        if not len(steps):
+            raise UserError(f"Run {label} has no finished episodes to plot yet.")
+        width = max(1, len(steps) // 50)
+        mean, low, high = (smooth(x, width) for x in band(returns))
+        (line,) = axes.plot(steps, mean, label=label, linewidth=1.8)
+        if returns.shape[1] > 1:
+            axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel("episode return")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    try:
+        figure.savefig(path, dpi=130)
+    except (OSError, ValueError) as error:
+        raise UserError(f"The figure cannot be written to {path}: {error}.") from None
+    finally:
+        plt.close(figure)
+
+
+def label_of(folder: RunFolder) -> str:
+    config = folder.config()
+    seeds = f", {config['seeds']} seeds" if config["seeds"] > 1 else ""
+    return f"{config['rule']} on {config['env']}{seeds}"
+
+
+def plot_folders(paths: Sequence[str], out: Path) -> None:
+    folders = [RunFolder.open(path) for path in paths]
+    labels = [label_of(folder) for folder in folders]
+    if len(set(labels)) < len(labels):
+        labels = [f"{label} ({folder.path})" for label, folder in zip(labels, folders, strict=True)]
+    plot_curves([(x, f.metrics()) for x, f in zip(labels, folders, strict=True)], out)

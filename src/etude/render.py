@@ -1,0 +1,89 @@
+"""Pictures of environments: their own, a cart and pole, coloured boards, or bars."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from gymnax.environments.classic_control.cartpole import CartPole
+
+from etude.envs import Task
+
+SIZE = 240
+BACKGROUND = (16, 20, 28)
+PALETTE = np.array(
+    [
+        (94, 200, 255),
+        (255, 196, 77),
+        (255, 107, 107),
+        (122, 226, 130),
+        (196, 148, 255),
+        (255, 148, 214),
+        (120, 230, 220),
+        (230, 230, 230),
+        (170, 140, 100),
+        (140, 160, 180),
+    ],
+    float,
+)
+
+
+def frame(task: Task, state: Any, observation: Any) -> np.ndarray:
+    """An RGB picture of the environment: by its own `render(state, params)` if it has one."""
+    own = getattr(task.env, "render", None)
+    if own is not None:
+        return np.asarray(own(state, task.params), np.uint8)
+    if isinstance(task.env, CartPole):
+        return cart_pole(float(state.x), float(state.theta), task.params.x_threshold)
+    leaves = [np.asarray(x, float) for x in jax.tree.leaves(observation)]
+    if len(leaves) == 1 and leaves[0].ndim in (2, 3):
+        return board(leaves[0])
+    return bars(np.concatenate([np.ravel(x) for x in leaves]))
+
+
+def board(image: np.ndarray) -> np.ndarray:
+    """A grid of cells; each channel has its colour, and later channels cover earlier ones."""
+    planes = image[..., None] if image.ndim == 2 else image
+    low, high = planes.min(), planes.max()
+    planes = (planes - low) / (high - low) if high > low else np.zeros_like(planes)
+    cells = np.empty((*planes.shape[:2], 3))
+    cells[:] = BACKGROUND
+    for channel in range(planes.shape[-1]):
+        strength = planes[..., channel, None]
+        cells = (1 - strength) * cells + strength * PALETTE[channel % len(PALETTE)]
+    scale = max(1, SIZE // max(cells.shape[:2]))
+    picture = np.kron(cells, np.ones((scale, scale, 1)))
+    if scale >= 8:  # thin lines between the cells
+        picture[::scale] *= 0.6
+        picture[:, ::scale] *= 0.6
+    return picture.astype(np.uint8)
+
+
+def _canvas(height: int, width: int) -> tuple[Any, Any]:
+    from PIL import Image, ImageDraw
+
+    image = Image.new("RGB", (width, height), BACKGROUND)
+    return image, ImageDraw.Draw(image)
+
+
+def cart_pole(x: float, theta: float, limit: float) -> np.ndarray:
+    width, height = int(1.5 * SIZE), SIZE
+    image, draw = _canvas(height, width)
+    ground = int(0.78 * height)
+    centre = width / 2 + x / limit * (width / 2 - 24)
+    draw.line([(0, ground), (width, ground)], fill=(90, 100, 115), width=2)
+    draw.rectangle([centre - 22, ground - 22, centre + 22, ground - 4], fill=(94, 200, 255))
+    tip = (centre + 110 * np.sin(theta), ground - 22 - 110 * np.cos(theta))
+    draw.line([(centre, ground - 22), tip], fill=(255, 196, 77), width=8)
+    return np.asarray(image)
+
+
+def bars(values: np.ndarray) -> np.ndarray:
+    """A bar for each number, up or down from the middle, squashed to fit."""
+    image, draw = _canvas(SIZE, SIZE)
+    width = SIZE / len(values)
+    for i, value in enumerate(np.tanh(values)):
+        left, right, tip = i * width + 1, (i + 1) * width - 1, SIZE / 2 * (1 - 0.95 * value)
+        box = [left, min(tip, SIZE / 2), max(left + 1, right), max(tip, SIZE / 2)]
+        draw.rectangle(box, fill=tuple(int(c) for c in PALETTE[i % len(PALETTE)]))
+    draw.line([(0, SIZE / 2), (SIZE, SIZE / 2)], fill=(90, 100, 115))
+    return np.asarray(image)

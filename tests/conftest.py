@@ -1,0 +1,37 @@
+"""What all tests share: 64-bit arithmetic on request, and repeatable property tests."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "etude",
+    deadline=None,  # the first example of a shape compiles
+    derandomize=True,
+    max_examples=25,
+    # The fixture `x64` is the same for every example.
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("etude")
+
+Tree = TypeVar("Tree")
+
+
+@pytest.fixture
+def x64():
+    """64-bit JAX for the length of a test."""
+    with jax.enable_x64(True):
+        yield
+
+
+def random_like(make: Callable[[], Tree], scale: float = 0.5) -> Tree:
+    """What `make` makes, with normal random leaves: no initialiser has to be compiled."""
+    random = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda x: jnp.asarray(scale * random.normal(size=x.shape), x.dtype), jax.eval_shape(make)
+    )

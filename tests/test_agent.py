@@ -1,0 +1,201 @@
+"""The agent's network: built from the heads asked for, on any tree of observations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from etude.agent import Agent, Heads, NetworkConfig
+from etude.errors import UserError
+from etude.storage import named_leaves
+from tests.conftest import random_like
+
+HEADS = Heads(state={"pi": 3, "y": 5}, action={"q": 4, "z": 2})
+CONFIG = NetworkConfig(torso=(8, 6), model=5, head=7)
+ACTIONS = 3
+
+
+def fresh_agent(observation, heads=HEADS, config=CONFIG, key=jax.random.key(0)) -> Agent:
+    """An agent as it starts."""
+    return Agent(observation, ACTIONS, heads, config, key=key)
+
+
+def make_agent(observation, heads=HEADS, config=CONFIG) -> Agent:
+    """An agent of that form with random parameters, biases too."""
+    return random_like(lambda: fresh_agent(observation, heads, config))
+
+
+def random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=shape)
+
+
+@pytest.fixture
+def agent() -> Agent:
+    """An agent that sees vectors of four."""
+    return make_agent(jnp.zeros(4))
+
+
+def test_heads_are_exactly_those_asked_for(agent):
+    """Names and sizes, with any batch axes; the action axis comes first."""
+    embedding = jax.eval_shape(agent.embed, jnp.zeros((7, 2, 4)))
+    assert embedding.shape == (7, 2, 6)
+    action = jnp.zeros((7, 2), jnp.int32)
+    outputs = {
+        "state": jax.eval_shape(agent.predict, embedding),
+        "one": jax.eval_shape(agent.predict_action, embedding, action),
+        "all": jax.eval_shape(lambda e: agent.predict_actions(e), embedding),
+    }
+    shapes = {kind: {k: x.shape for k, x in heads.items()} for kind, heads in outputs.items()}
+    assert shapes == {
+        "state": {"pi": (7, 2, 3), "y": (7, 2, 5)},
+        "one": {"q": (7, 2, 4), "z": (7, 2, 2)},
+        "all": {"q": (ACTIONS, 7, 2, 4), "z": (ACTIONS, 7, 2, 2)},
+    }
+
+
+def test_without_action_heads_there_is_no_model():
+    agent = make_agent(jnp.zeros(4), Heads(state={"pi": 3}))
+    assert agent.model is None
+    assert not [name for name in named_leaves(agent) if name.startswith("model")]
+    assert set(agent.predict(jnp.zeros(6))) == {"pi"}
+
+
+def test_the_policy_is_the_pi_head(agent):
+    observation = random(2, 4).astype(np.float32)
+    expected = agent.predict(agent.embed(observation))["pi"]
+    np.testing.assert_array_equal(agent.policy(observation), expected)
+
+
+@pytest.mark.usefixtures("x64")
+def test_predict_action_is_the_row_of_predict_actions():
+    agent = make_agent(jnp.zeros(4))
+    embedding = random(2, 5, 6)
+    action = np.array([[0, 1, 2, 1, 0], [2, 2, 1, 0, 1]])
+    rows = jax.jit(lambda agent, e: agent.predict_actions(e))(agent, embedding)
+    taken = jax.jit(Agent.predict_action)(agent, embedding, action)
+    assert taken.keys() == rows.keys()
+    for name, value in taken.items():
+        index = action, np.arange(2)[:, None], np.arange(5)
+        np.testing.assert_allclose(value, np.asarray(rows[name])[index], rtol=1e-10)
+        assert np.ptp(rows[name], axis=0).min() > 0.0, "the actions must differ for this to tell"
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_action_model_against_numpy():
+    """cell = root(embedding), hidden = tanh(cell); one step of the LSTM; a two-layer head."""
+    agent = make_agent(jnp.zeros(4))
+    model, embedding = jax.tree.map(np.asarray, agent.model), random(2, 6)
+    cell = embedding @ model.root.w + model.root.b
+    joined = np.concatenate([np.eye(ACTIONS)[[2, 0]], np.tanh(cell)], axis=1)
+    i, g, f, o = np.split(joined @ model.lstm.w + model.lstm.b, 4, axis=1)
+    sigmoid = lambda x: 1.0 / (1.0 + np.exp(-x))  # noqa: E731
+    hidden = sigmoid(o) * np.tanh(sigmoid(f + 1.0) * cell + sigmoid(i) * np.tanh(g))
+    first, last = model.heads["q"].layers
+    expected = np.maximum(hidden @ first.w + first.b, 0.0) @ last.w + last.b
+    actual = jax.jit(Agent.predict_action)(agent, embedding, np.array([2, 0]))["q"]
+    np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_predict_actions_summarises_each_action(agent):
+    embedding = random(2, 6).astype(np.float32)
+
+    def mean_q(predictions):
+        return jnp.mean(predictions["q"], axis=-1)
+
+    summary, rows = jax.jit(
+        lambda agent, e: (agent.predict_actions(e, mean_q), agent.predict_actions(e)["q"])
+    )(agent, embedding)
+    np.testing.assert_allclose(summary, np.mean(rows, axis=-1), atol=1e-6)
+
+
+def test_the_first_policy_is_close_to_uniform():
+    config = NetworkConfig(torso=(32, 32))
+    agent = fresh_agent(jnp.zeros(4), Heads(state={"pi": ACTIONS}), config)
+    logits = jax.jit(Agent.policy)(agent, random(50, 4).astype(np.float32))
+    probability = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    assert np.abs(probability - 1.0 / ACTIONS).max() < 0.05
+    assert np.ptp(probability) > 0.0
+
+
+# --- Observations --------------------------------------------------------------------------------
+
+
+def test_observation_leaves_are_flattened_and_joined():
+    """A dictionary of a scalar, a vector and a matrix is the same as their entries in a row."""
+    tree = {"a": random(5, 2), "b": random(5, 2, 3), "c": random(5, 2, 2, 4)}
+    tree = {name: x.astype(np.float32) for name, x in tree.items()}
+    one = {"a": jnp.zeros(()), "b": jnp.zeros(3), "c": jnp.zeros((2, 4))}
+    joined = np.concatenate([tree["a"][..., None], tree["b"], tree["c"].reshape(5, 2, 8)], axis=-1)
+    of_tree, of_row = make_agent(one), make_agent(jnp.zeros(12))
+    policy = jax.jit(Agent.policy)
+    np.testing.assert_allclose(policy(of_tree, tree), policy(of_row, joined), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
+def test_integer_and_boolean_observations(agent, dtype):
+    """They are numbers like any other: a 1 is a 1.0, and gradients reach the first layer."""
+    observation = np.array([[0, 1, 1, 0], [1, 0, 0, 0]], dtype)
+    assert make_agent(jax.ShapeDtypeStruct((4,), dtype)).torso.mlp.layers[0].w.shape == (4, 8)
+    logits = agent.policy(observation)
+    assert logits.dtype == jnp.float32
+    np.testing.assert_array_equal(logits, agent.policy(observation.astype(np.float32)))
+
+
+def test_every_weight_is_drawn_from_the_key():
+    """`ShapeDtypeStruct`s stand for the observation. Weights differ by key and by place."""
+    heads = Heads(state={"pi": 3, "y": 3}, action={"q": 3, "z": 3})
+    config = NetworkConfig(torso=(4, 4), model=4, head=4)
+    observation = jax.ShapeDtypeStruct((4,), jnp.float32)
+    build = jax.jit(lambda key: fresh_agent(observation, heads, config, key))
+    one, same, other = (named_leaves(build(jax.random.key(seed))) for seed in (0, 0, 1))
+    weights = {name: x for name, x in one.items() if name.endswith("w")}
+    for name, value in weights.items():
+        np.testing.assert_array_equal(value, same[name])
+        assert not np.array_equal(value, other[name]), name
+    firsts = [float(np.ravel(x)[0] / np.abs(x).max()) for x in weights.values()]
+    assert len(set(firsts)) == len(weights), "two layers share a key"
+
+
+# --- Images --------------------------------------------------------------------------------------
+
+IMAGE_CONFIG = NetworkConfig(torso=(6,), conv=(2, 3), model=2, head=2)
+
+
+@pytest.mark.parametrize("shape", [(6, 5, 2), (6, 5)])
+def test_conv_torso_shapes(shape):
+    """Two stages: 6 × 5 → 3 × 3 → 2 × 2, of 3 channels."""
+    agent = make_agent(jnp.zeros(shape), config=IMAGE_CONFIG)
+    assert agent.torso.mlp.layers[0].w.shape == (2 * 2 * 3, 6)
+    for batch in ((), (4,), (4, 2)):
+        assert jax.eval_shape(agent.embed, jnp.zeros((*batch, *shape))).shape == (*batch, 6)
+
+
+def test_every_leaf_of_the_conv_torso_gets_gradient():
+    agent = make_agent(jnp.zeros((6, 5, 2)), config=IMAGE_CONFIG)
+    image = random(4, 6, 5, 2).astype(np.float32)
+    gradient = jax.jit(jax.grad(lambda torso: jnp.sum(torso(image) ** 2)))(agent.torso)
+    dead = [name for name, x in named_leaves(gradient).items() if not np.any(x)]
+    assert not dead
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [jnp.zeros(4), {"a": jnp.zeros((4, 4)), "b": jnp.zeros((4, 4))}],
+    ids=["vector", "two images"],
+)
+def test_conv_torso_needs_one_image(observation):
+    with pytest.raises((ValueError, UserError), match="convolutional torso needs one observation"):
+        make_agent(observation, config=IMAGE_CONFIG)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_parameters_and_outputs_follow_the_default_float(dtype):
+    """Also where the observations have another type."""
+    with jax.enable_x64(dtype == jnp.float64):
+        image = jax.ShapeDtypeStruct((6, 5), jnp.uint8)
+        agent = jax.eval_shape(lambda: make_agent(image, config=IMAGE_CONFIG))
+        outputs = jax.eval_shape(
+            lambda agent, x: (agent.policy(x), agent.predict_actions(agent.embed(x))), agent, image
+        )
+    for name, leaf in named_leaves((agent, outputs)).items():
+        assert leaf.dtype == dtype, name
