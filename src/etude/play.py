@@ -9,12 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnax.environments.classic_control.cartpole import CartPole
 from jaxtyping import PyTree
 
 from etude import rollout as acting
-from etude.envs import Task
+from etude.envs import Task, pictures
 from etude.errors import UserError
-from etude.render import frame
 from etude.runs import RunFolder
 from etude.storage import from_arrays
 from etude.train import open_folder
@@ -85,6 +85,19 @@ def film(
             if len(returns) == episodes:
                 return frames, ends, returns
     return frames, ends, returns
+
+
+def frame(task: Task, state: Any, observation: Any) -> np.ndarray:
+    """An RGB picture of the environment: by its own `render(state, params)` if it has one."""
+    own = getattr(task.env, "render", None)
+    if own is not None:
+        return np.asarray(own(state, task.params), np.uint8)
+    if isinstance(task.env, CartPole):
+        return pictures.cart_pole(float(state.x), float(state.theta), task.params.x_threshold)
+    leaves = [np.asarray(x, float) for x in jax.tree.leaves(observation)]
+    if len(leaves) == 1 and leaves[0].ndim in (2, 3):
+        return pictures.board(leaves[0])
+    return pictures.bars(np.concatenate([np.ravel(x) for x in leaves]))
 
 
 def write_gif(frames: list[np.ndarray], ends: list[bool], path: Path) -> None:

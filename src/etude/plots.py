@@ -42,7 +42,7 @@ def plot_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for label, records in runs:
         steps, returns = curve_arrays(records)
         if not len(steps):
@@ -56,7 +56,7 @@ def plot_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path
     axes.set_ylabel("episode return")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside lower center", frameon=False, fontsize="small")
     try:
         figure.savefig(path, dpi=130)
     except (OSError, ValueError) as error:
@@ -75,5 +75,5 @@ def plot_folders(paths: Sequence[str], out: Path) -> None:
     folders = [RunFolder.open(path) for path in paths]
     labels = [label_of(folder) for folder in folders]
     if len(set(labels)) < len(labels):
-        labels = [f"{label} ({folder.path})" for label, folder in zip(labels, folders, strict=True)]
+        labels = [f"{label} ({f.path.name})" for label, f in zip(labels, folders, strict=True)]
     plot_curves([(x, f.metrics()) for x, f in zip(labels, folders, strict=True)], out)

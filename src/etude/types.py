@@ -22,8 +22,8 @@ class Rollout(eqx.Module):
 
     A time limit is not an end. Where it cuts an episode, the episode's last observation stays in
     the rollout, so that its value can be bootstrapped from, and one extra slot leads from there to
-    the first observation of the next episode. That slot has `truncated` true and `mask` false: nothing
-    happened in it, no target may look through it, and nothing is learned from it.
+    the first observation of the next episode. That slot has `truncated` true and `mask` false:
+    nothing happened in it, no target may look through it, and nothing is learned from it.
     """
 
     observation: PyTree[Array]

@@ -5,9 +5,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int
+
+from etude.envs.pictures import board
 
 
 class CatchState(eqx.Module):
@@ -59,6 +62,12 @@ class Catch(environment.Environment[Any, Any]):
         landed = row == self.rows - 1
         outcome = jnp.where(paddle == state.pellet_column, 1.0, -1.0)
         return self._observe(state), state, jnp.where(landed, outcome, 0.0), landed, {}
+
+    def render(self, state: CatchState, params: CatchParams) -> np.ndarray:
+        planes = np.zeros((self.rows, self.columns, 2))
+        planes[-1, int(state.paddle), 0] = 1.0
+        planes[int(state.pellet_row), int(state.pellet_column), 1] = 1.0
+        return board(planes)
 
     def _observe(self, state: CatchState) -> Float[Array, "rows columns"]:
         rows = jnp.arange(self.rows)[:, None]

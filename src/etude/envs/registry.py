@@ -78,7 +78,7 @@ def _factory(name: str) -> Callable[..., Any]:
     raise UserError(f"There is no environment {name!r}: {hint}")
 
 
-def _import(name: str) -> Callable[..., Environment]:
+def _import(name: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:  # an installed script does not look where the user stands
         sys.path.insert(0, os.getcwd())

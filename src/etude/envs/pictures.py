@@ -1,12 +1,8 @@
-"""Pictures of environments: their own, a cart and pole, coloured boards, or bars."""
+"""Drawing environments as RGB arrays: coloured boards, a cart and pole, or bars."""
 
 from typing import Any
 
-import jax
 import numpy as np
-from gymnax.environments.classic_control.cartpole import CartPole
-
-from etude.envs import Task
 
 SIZE = 240
 BACKGROUND = (16, 20, 28)
@@ -25,19 +21,6 @@ PALETTE = np.array(
     ],
     float,
 )
-
-
-def frame(task: Task, state: Any, observation: Any) -> np.ndarray:
-    """An RGB picture of the environment: by its own `render(state, params)` if it has one."""
-    own = getattr(task.env, "render", None)
-    if own is not None:
-        return np.asarray(own(state, task.params), np.uint8)
-    if isinstance(task.env, CartPole):
-        return cart_pole(float(state.x), float(state.theta), task.params.x_threshold)
-    leaves = [np.asarray(x, float) for x in jax.tree.leaves(observation)]
-    if len(leaves) == 1 and leaves[0].ndim in (2, 3):
-        return board(leaves[0])
-    return bars(np.concatenate([np.ravel(x) for x in leaves]))
 
 
 def board(image: np.ndarray) -> np.ndarray:
