@@ -61,7 +61,7 @@ def test_without_action_heads_there_is_no_model():
 
 
 def test_the_policy_is_the_pi_head(agent):
-    observation = random(2, 4).astype(np.float32)
+    observation = jnp.asarray(random(2, 4), jnp.float32)
     expected = agent.predict(agent.embed(observation))["pi"]
     np.testing.assert_array_equal(agent.policy(observation), expected)
 
@@ -134,11 +134,11 @@ def test_observation_leaves_are_flattened_and_joined():
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
 def test_integer_and_boolean_observations(agent, dtype):
     """They are numbers like any other: a 1 is a 1.0, and gradients reach the first layer."""
-    observation = np.array([[0, 1, 1, 0], [1, 0, 0, 0]], dtype)
+    observation = jnp.asarray([[0, 1, 1, 0], [1, 0, 0, 0]], dtype)
     assert make_agent(jax.ShapeDtypeStruct((4,), dtype)).torso.mlp.layers[0].w.shape == (4, 8)
     logits = agent.policy(observation)
     assert logits.dtype == jnp.float32
-    np.testing.assert_array_equal(logits, agent.policy(observation.astype(np.float32)))
+    np.testing.assert_array_equal(logits, agent.policy(observation.astype(jnp.float32)))
 
 
 def test_every_weight_is_drawn_from_the_key():
@@ -172,7 +172,7 @@ def test_conv_torso_shapes(shape):
 
 def test_every_leaf_of_the_conv_torso_gets_gradient():
     agent = make_agent(jnp.zeros((6, 5, 2)), config=IMAGE_CONFIG)
-    image = random(4, 6, 5, 2).astype(np.float32)
+    image = jnp.asarray(random(4, 6, 5, 2), jnp.float32)
     gradient = jax.jit(jax.grad(lambda torso: jnp.sum(torso(image) ** 2)))(agent.torso)
     dead = [name for name, x in named_leaves(gradient).items() if not np.any(x)]
     assert not dead

@@ -10,7 +10,7 @@ from etude.moments import Moments
 pytestmark = pytest.mark.usefixtures("x64")
 
 DECAY = 0.9
-update = jax.jit(Moments.update)
+update = jax.jit(Moments.update, static_argnums=3)
 normalise = jax.jit(Moments.normalise, static_argnames="subtract_mean")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from etude.optim import adam, scale_by_adam
+from etude.optim import AdamState, adam, scale_by_adam
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -61,7 +61,7 @@ def test_the_clip_comes_after_the_normalisation():
 
     # Late in training, 0.5 after no gradient at all. The clip leaves the gradient alone, but
     # Adam's step is 0.1·g / √(0.001·g² / (1 − 0.999¹⁰⁰⁰)) = 2.51 and is cut to 1.
-    late = (start[0]._replace(count=jnp.asarray(999, jnp.int32)), *start[1:])
+    late = (AdamState(jnp.asarray(999, jnp.int32), start[0].mu, start[0].nu), *start[1:])
     assert 0.1 / np.sqrt(0.001 / (1.0 - B2**1000)) > 2.5
     update, _ = step(jnp.asarray(0.5), late)
     np.testing.assert_allclose(update, -0.1 * 1.0, rtol=1e-9)

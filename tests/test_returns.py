@@ -33,7 +33,9 @@ def assert_equal(actual, expected) -> None:
 
 
 def test_vtrace_by_hand():
-    result = vtrace(column(1.0, 2.0, 4.0), column(1.0, 3.0), column(0.5, 0.5), column(2.0, 0.5), 0.5)
+    result = vtrace(
+        column(1.0, 2.0, 4.0), column(1.0, 3.0), column(0.5, 0.5), column(2.0, 0.5), 0.5
+    )
     delta_1 = 0.5 * (3.0 + 0.5 * 4.0 - 2.0)  # 1.5, weighted by ρ = 0.5
     delta_0 = 1.0 * (1.0 + 0.5 * 2.0 - 1.0)  # 1.0, ρ = 2 being clipped to 1
     target_1 = 2.0 + delta_1  # 3.5
@@ -60,7 +62,11 @@ def test_retrace_by_hand():
 
 def test_retrace_stops_at_a_terminal():
     result = retrace(
-        column(9.0, 9.0), column(9.0, 9.0, 8.0), column(1.0, 2.0), column(0.0, 0.5), column(1.0, 1.0)
+        column(9.0, 9.0),
+        column(9.0, 9.0, 8.0),
+        column(1.0, 2.0),
+        column(0.0, 0.5),
+        column(1.0, 1.0),
     )
     assert_equal(result, [[1.0], [2.0 + 0.5 * 8.0]])
 

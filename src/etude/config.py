@@ -3,7 +3,9 @@
 import dataclasses
 from typing import Any, Literal
 
+from etude import checks
 from etude.agent import NetworkConfig
+from etude.checks import require
 from etude.errors import UserError
 
 
@@ -54,22 +56,14 @@ class TrainConfig:
     """Updates between two lines of metrics; also the smallest piece of work between checkpoints."""
 
     def __post_init__(self):
-        for name in ("steps", "seeds", "batch", "rollout", "replay_capacity", "model", "head"):
-            self._require(name, lambda x: x >= 1, "at least 1")
-        self._require("log_every", lambda x: x >= 1, "at least 1")
-        for name in ("seed", "warmup", "weight_decay"):
-            self._require(name, lambda x: x >= 0, "0 or more")
-        for name in ("learning_rate", "max_update"):
-            self._require(name, lambda x: 0 < x < float("inf"), "a positive number")
-        self._require("replay_share", lambda x: 0 <= x < 1, "at least 0 and below 1")
-        self._require("torso", lambda x: x and min(x) >= 1, "one or more positive widths")
-        self._require("conv", lambda x: not x or min(x) >= 1, "positive numbers of channels")
-        self._require("schedule", lambda x: x in ("constant", "cosine"), "constant or cosine")
-
-    def _require(self, name: str, holds: Any, what: str) -> None:
-        value = getattr(self, name)
-        if value is not None and not holds(value):
-            raise UserError(f"--{name.replace('_', '-')} must be {what}, not {value}.")
+        numbers = "steps seeds batch rollout replay_capacity model head log_every"
+        require(self, numbers, checks.counts, "at least 1")
+        require(self, "seed warmup weight_decay", checks.cost, "0 or more")
+        require(self, "learning_rate max_update", checks.positive, "a positive number")
+        require(self, "replay_share", lambda x: 0 <= x < 1, "at least 0 and below 1")
+        require(self, "torso", lambda x: x and checks.counts(x), "one or more positive widths")
+        require(self, "conv", checks.counts, "positive numbers of channels")
+        require(self, "schedule", lambda x: x in ("constant", "cosine"), "constant or cosine")
 
     @property
     def network(self) -> NetworkConfig:

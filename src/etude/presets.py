@@ -31,7 +31,11 @@ PRESETS: list[tuple[str, str, dict[str, Any]]] = [
     ("disco*", "catch", dict(steps=56_000, replay_share=0.96875, learning_rate=1e-2)),
     ("actor_critic", "*", dict(batch=32, rollout=32, learning_rate=1e-3, torso=(128, 128))),
     ("actor_critic", "catch", dict(steps=200_000, rollout=16)),
-    ("actor_critic", "gymnax/CartPole-v1", dict(steps=500_000, batch=16, schedule="cosine")),
+    (
+        "actor_critic",
+        "gymnax/CartPole-v1",
+        dict(steps=500_000, batch=8, learning_rate=3e-3, schedule="cosine"),
+    ),
     ("actor_critic", "gymnax/*MinAtar", dict(steps=2_000_000, batch=64, torso=(256, 256))),
     ("policy_gradient", "*", dict(batch=64, rollout=64, learning_rate=1e-3, torso=(128, 128))),
     ("policy_gradient", "catch", dict(steps=200_000, batch=32, rollout=28)),

@@ -96,8 +96,9 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray], header: dict[str, An
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and the header (empty if there is none). Refuses anything that needs pickle."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        with open(path, "rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            arrays = {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise UserError(f"There is no file {path}.") from None
     except (zipfile.BadZipFile, ValueError, EOFError, OSError, KeyError, AttributeError) as error:

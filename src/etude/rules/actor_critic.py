@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from etude import checks
 from etude.agent import Agent, Heads
+from etude.checks import require
 from etude.distributions import entropy, log_prob
 from etude.moments import Moments
 from etude.returns import categorical_mean, two_hot_cross_entropy, vtrace
@@ -25,12 +27,19 @@ class ActorCriticConfig:
     """Weight of the entropy bonus."""
     value_cost: float = 0.5
     """Weight of the value loss."""
-    bins: int = 0
-    """Bins of a categorical value (an odd number); 0 for a plain scalar."""
+    bins: int = 601
+    """Bins of a categorical value (an odd number), which suits rewards of any scale; 0 for a plain
+    scalar."""
     max_value: float = 300.0
     """Largest squashed value that the bins reach."""
     normalise: bool = True
     """Whether advantages are normalised by their moments over the agent's lifetime."""
+
+    def __post_init__(self):
+        require(self, "discount td_lambda", checks.share, "from 0 to 1")
+        require(self, "entropy_cost value_cost", checks.cost, "0 or more")
+        require(self, "bins", lambda x: x == 0 or checks.odd_bins(x), "0, or an odd number from 3")
+        require(self, "max_value", checks.positive, "a positive number")
 
 
 class ActorCriticTargets(eqx.Module):

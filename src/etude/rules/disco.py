@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from etude import checks
 from etude.agent import Agent, Heads
+from etude.checks import require
 from etude.distributions import entropy, kl_divergence, select_action
 from etude.moments import Moments
 from etude.nn import LSTMState
@@ -50,10 +52,24 @@ class DiscoConfig:
     target_decay: float = 0.9
     """How much of the target network is kept at each update."""
     pi_cost: float = 1.0
+    """Weight of KL(π̂‖π)."""
     y_cost: float = 1.0
+    """Weight of KL(ŷ‖y)."""
     z_cost: float = 1.0
+    """Weight of KL(ẑ‖z)."""
     aux_cost: float = 1.0
+    """Weight of the prediction of the next policy."""
     value_cost: float = 0.2
+    """Weight of the action-value loss."""
+
+    def __post_init__(self):
+        sizes = "prediction hidden rnn embedding channels pi_channels"
+        require(self, sizes, checks.counts, "at least 1")
+        require(self, "bins", checks.odd_bins, "an odd number from 3")
+        require(self, "max_value", checks.positive, "a positive number")
+        require(self, "discount td_lambda target_decay", checks.share, "from 0 to 1")
+        costs = "pi_cost y_cost z_cost aux_cost value_cost"
+        require(self, costs, checks.cost, "0 or more")
 
 
 class DiscoState(eqx.Module):

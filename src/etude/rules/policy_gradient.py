@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from etude import checks
 from etude.agent import Agent, Heads
+from etude.checks import require
 from etude.distributions import entropy, log_prob
 from etude.moments import Moments
 from etude.returns import lambda_returns
@@ -21,6 +23,10 @@ class PolicyGradientConfig:
     """γ of the returns."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
+
+    def __post_init__(self):
+        require(self, "discount", checks.share, "from 0 to 1")
+        require(self, "entropy_cost", checks.cost, "0 or more")
 
 
 class PolicyGradientTargets(eqx.Module):

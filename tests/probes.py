@@ -1,0 +1,120 @@
+"""Tiny environments with known answers: the best tests of reinforcement learning there are."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from flax import struct
+from gymnax.environments import environment, spaces
+from jaxtyping import Array
+
+
+class ProbeState(eqx.Module):
+    observation: Array
+    time: Array
+
+
+class Probe(environment.Environment[Any, Any]):
+    """A sequence of observations of one number; subclasses say what happens."""
+
+    actions = 2
+    length = 1
+    limit = 1000
+
+    @property
+    def default_params(self) -> environment.EnvParams:
+        return environment.EnvParams(max_steps_in_episode=self.limit)
+
+    def first(self, key: Array) -> Array:
+        return jnp.zeros(())
+
+    def reward(self, observation: Array, action: Array, time: Array) -> Array:
+        raise NotImplementedError
+
+    def after(self, observation: Array, time: Array) -> Array:
+        return observation
+
+    def reset_env(self, key: Array, params: Any):
+        state = ProbeState(self.first(key), jnp.zeros((), jnp.int32))
+        return state.observation[None], state
+
+    def step_env(self, key: Array, state: ProbeState, action: Any, params: Any):
+        reward = self.reward(state.observation, action, state.time)
+        time = state.time + 1
+        state = ProbeState(self.after(state.observation, time), time)
+        return state.observation[None], state, reward, time >= self.length, {}
+
+    def action_space(self, params: Any = None) -> spaces.Discrete:
+        return spaces.Discrete(self.actions)
+
+
+class ConstantReward(Probe):
+    """One step, reward 1 whatever one does: the value is 1."""
+
+    def reward(self, observation, action, time):
+        return jnp.ones(())
+
+
+class SignReward(Probe):
+    """One step, the reward is the observation, ±1: so is the value."""
+
+    def first(self, key):
+        return jnp.where(jax.random.bernoulli(key), 1.0, -1.0)
+
+    def reward(self, observation, action, time):
+        return observation
+
+
+class DelayedReward(Probe):
+    """Two steps, reward 1 at the end: the values are γ, then 1."""
+
+    length = 2
+
+    def reward(self, observation, action, time):
+        return jnp.where(time == 1, 1.0, 0.0)
+
+    def after(self, observation, time):
+        return time.astype(float)
+
+
+class EndlessReward(Probe):
+    """Reward 1 forever, cut by a time limit of 5 steps that is no end: the value is 1/(1 − γ)."""
+
+    length = 10**6
+    limit = 5
+
+    def reward(self, observation, action, time):
+        return jnp.ones(())
+
+
+class BestAction(Probe):
+    """One step: action 1 pays 1, action 0 costs 1."""
+
+    def reward(self, observation, action, time):
+        return jnp.where(action == 1, 1.0, -1.0)
+
+
+class MatchSign(Probe):
+    """One step: the right action depends on what is seen."""
+
+    def first(self, key):
+        return jnp.where(jax.random.bernoulli(key), 1.0, -1.0)
+
+    def reward(self, observation, action, time):
+        return jnp.where((action == 1) == (observation > 0), 1.0, -1.0)
+
+
+class PoisonedReward(BestAction):
+    """Rewards turn to NaN now and then after a while (in about one episode in two thousand)."""
+
+    def first(self, key):
+        return jax.random.uniform(key)
+
+    def reward(self, observation, action, time):
+        return jnp.where(observation < 5e-4, jnp.nan, 1.0)
+
+
+@struct.dataclass
+class NotAnEnvironment:
+    size: int = 1

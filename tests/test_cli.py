@@ -1,0 +1,220 @@
+"""The command line as its users meet it: real processes, killed, starved and mistyped."""
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from etude.storage import read_arrays
+
+ROOT = Path(__file__).resolve().parent.parent
+SMALL = ["--env", "catch:rows=4,columns=3", "--rule", "actor_critic", "--torso", "8"]
+SMALL += ["--batch", "8", "--rollout", "4"]
+LIVELY = [*SMALL, "--replay-share", "0.5", "--replay-capacity", "4096", "--log-every", "5"]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """One compilation cache for all, as users have it; no weights anywhere, no way out."""
+    cache = tmp_path_factory.mktemp("cache")
+    return {
+        **{k: v for k, v in os.environ.items() if k != "ETUDE_WEIGHTS_DIR"},
+        "XDG_CACHE_HOME": str(cache),
+        "PYTHONPATH": str(ROOT),
+        "ETUDE_WEIGHTS_URL": "http://127.0.0.1:9/none.npz",
+        "COLUMNS": "200",
+    }
+
+
+@pytest.fixture
+def etude(environment, tmp_path):
+    def call(*arguments, **options):
+        return subprocess.run(
+            [sys.executable, "-m", "etude.cli", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+            timeout=300,
+            **options,
+        )
+
+    return call
+
+
+def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, tmp_path):
+    result = etude("train", *SMALL, "--steps", 3200, "--seeds", 2, "--out", "run", "--tensorboard")
+    assert result.returncode == 0, result.stderr
+    assert "final return" in result.stdout and "steps/s" in result.stdout
+    run = tmp_path / "run"
+    names = {"config.json", "metrics.jsonl", "checkpoint", "curve.png", "summary.json"}
+    assert names <= {p.name for p in run.iterdir()}
+    assert any((run / "tensorboard").iterdir())
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["environment_steps"] == 3200 and len(summary["params_sha256"]) == 64
+    final = summary["final_return"]
+    assert final["low"] <= final["mean"] <= final["high"]
+    config = json.loads((run / "config.json").read_text())
+    assert config["learning_rate"] is not None and config["torso"] == [8]
+
+    assert etude("plot", "run", "run", "--out", "both.png").returncode == 0
+    assert (tmp_path / "both.png").read_bytes()[:4] == b"\x89PNG"
+    played = etude("play", "run", "--episodes", 2, "--show")
+    assert played.returncode == 0, played.stderr
+    assert (run / "play.gif").read_bytes()[:3] == b"GIF" and "▀" in played.stdout
+    again = etude("train", "--resume", "run")
+    assert again.returncode == 0 and "final return" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "--env", "katch"], "did you mean 'catch'"),
+        (["train", "--rule", "dsco103"], "did you mean 'disco103'"),
+        (["train", "--rule", "disco103"], "put disco_103.npz into"),
+        (["train", *SMALL, "--steps", "-3"], "steps must be at least 1"),
+        (["train", *SMALL, "--learning-rate", "-0.1"], "learning_rate must be a positive"),
+        (["train", *SMALL, "--steps", "many"], "many"),
+        (["train", *SMALL, "--stepz", "3"], "--stepz"),
+        (["train", "--resume", "nowhere"], "not a run folder"),
+        (["train", "--resume", "nowhere", "--seed", "3"], "only --steps can change"),
+        (["train", *SMALL, "--out", "/dev/null/run"], "Cannot write to"),
+        (["train", *SMALL, "--checkpoint-seconds", "-1"], "checkpoint-seconds"),
+        (["plot", "nowhere"], "not a run folder"),
+        (["plot"], "run"),
+        (["play", "nowhere"], "not a run folder"),
+        (["play", "nowhere", "--episodes", "0"], "episodes"),
+        (["tarin"], "tarin"),
+    ],
+)
+def test_a_mistake_gets_a_sentence_and_exit_code_2(etude, tmp_path, arguments, words):
+    result = etude(*arguments)
+    assert result.returncode == 2
+    assert words in result.stderr + result.stdout
+    assert "Traceback" not in result.stderr
+    assert not list(tmp_path.iterdir()), "a refused command leaves nothing behind"
+
+
+def test_lists(etude):
+    listed = etude("envs").stdout
+    assert "catch" in listed and "gymnax/Breakout-MinAtar" in listed and "10×10×4" in listed
+    listed = etude("rules").stdout
+    assert "disco103" in listed and "discount=0.99" in listed and "V-trace" in listed
+
+
+def start(environment, folder, *arguments):
+    with open(folder / "stderr.txt", "w") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-m", "etude.cli", "train", *map(str, arguments)],
+            env=environment,
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
+
+
+def wait_for(condition, process, folder):
+    while not condition():
+        assert process.poll() is None, (folder / "stderr.txt").read_text()
+        time.sleep(0.0005)
+
+
+def digest(folder: Path) -> str:
+    return json.loads((folder / "summary.json").read_text())["params_sha256"]
+
+
+def logged(run: Path) -> list[int]:
+    """The update numbers in the run's metrics so far."""
+    path = run / "metrics.jsonl"
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line)["updates"] for line in text.splitlines() if line.endswith("}")]
+
+
+def kill_when(process, condition, folder):
+    wait_for(condition, process, folder)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(environment, etude, tmp_path):
+    """Kill points: before the first checkpoint, at random, and during a checkpoint's writing."""
+    steps = ["--steps", 12_800, "--checkpoint-seconds", 0]
+    assert etude("train", *LIVELY, *steps, "--out", "whole").returncode == 0
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    first = start(environment, tmp_path, *LIVELY, *steps, "--out", "run")
+    kill_when(first, (run / "config.json").exists, tmp_path)
+    resume = ["--resume", "run", "--checkpoint-seconds", 0]
+    for more in random.Random(0).sample(range(3, 40), 2):
+        enough = len(logged(run)) + more
+        kill_when(
+            start(environment, tmp_path, *resume),
+            lambda n=enough: len(logged(run)) >= n,
+            tmp_path,
+        )
+        read_arrays(run / "checkpoint")  # whole, whatever happened
+    begun = len(logged(run))
+    partial = run / ".checkpoint.partial"
+    kill_when(
+        start(environment, tmp_path, *resume),
+        lambda: partial.exists() and len(logged(run)) > begun,
+        tmp_path,
+    )
+    read_arrays(run / "checkpoint")
+    assert not (run / "summary.json").exists(), "the run ended before it could be killed"
+    result = etude("train", *resume)
+    assert result.returncode == 0, result.stderr
+    assert digest(run) == digest(whole)
+    assert logged(run) == logged(whole)
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_says_how_to_go_on(environment, etude, tmp_path):
+    process = start(environment, tmp_path, *LIVELY, "--steps", 10**7, "--out", "run")
+    wait_for((tmp_path / "run" / "metrics.jsonl").exists, process, tmp_path)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    _, header = read_arrays(tmp_path / "run" / "checkpoint")
+    assert header["updates"] > 0
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_the_run_with_a_sentence_and_keeps_the_last_checkpoint(etude, tmp_path):
+    """A limit on file size stands in for the full disk: writing fails half-way through the file."""
+    assert etude("train", *SMALL, "--steps", 640, "--log-every", 5, "--out", "run").returncode == 0
+    good = (tmp_path / "run" / "checkpoint").read_bytes()
+    limit = len(good) // 2
+    result = etude(
+        "train",
+        "--resume",
+        "run",
+        "--steps",
+        64_000,
+        "--checkpoint-seconds",
+        0,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    assert result.returncode == 2
+    assert "could not be written" in result.stderr and "still good" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert (tmp_path / "run" / "checkpoint").read_bytes() == good
+    assert not (tmp_path / "run" / ".checkpoint.partial").exists()
+
+
+@pytest.mark.slow
+def test_bad_numbers_end_the_run_with_the_step_and_the_cause(etude, tmp_path):
+    arguments = [*SMALL, "--log-every", 5, "--steps", 64_000, "--checkpoint-seconds", 0]
+    arguments[1] = "tests.probes:PoisonedReward"
+    result = etude("train", *arguments, "--out", "run")
+    assert result.returncode == 2
+    assert "the reward is nan" in result.stderr and "environment step" in result.stderr
+    arrays, _ = read_arrays(tmp_path / "run" / "checkpoint")
+    assert all(np.isfinite(x).all() for n, x in arrays.items() if n.startswith("learner"))

@@ -1,0 +1,130 @@
+"""Every rule on probes with known answers, and rule files."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from etude import rules
+from etude.errors import UserError
+from etude.returns import categorical_mean
+from etude.train import train
+from tests import parity
+
+SMALL = dict(torso=(32,), model=16, head=16, batch=16, rollout=8, log_every=100)
+ACTOR_CRITIC = [
+    "actor_critic:discount=0.9,bins=0",
+    "actor_critic:discount=0.9,bins=121,max_value=6",
+]
+
+
+def value_head(result, observations):
+    """The values an actor-critic's agent gives to observations of one number."""
+    agent = result.agent()
+    output = agent.predict(agent.embed(jnp.asarray(observations)[:, None]))["value"]
+    config = result.rule.config
+    return categorical_mean(output, config.max_value) if config.bins else output[:, 0]
+
+
+@pytest.mark.parametrize("rule", ACTOR_CRITIC)
+@pytest.mark.parametrize(
+    ("probe", "seen", "values"),
+    [
+        ("ConstantReward", [0.0], [1.0]),
+        ("SignReward", [-1.0, 1.0], [-1.0, 1.0]),
+        ("DelayedReward", [0.0, 1.0], [0.9, 1.0]),
+        ("EndlessReward", [0.0], [10.0]),
+    ],
+)
+def test_actor_critic_finds_the_values(rule, probe, seen, values):
+    result = train(f"tests.probes:{probe}", rule, steps=100_000, learning_rate=3e-3, **SMALL)
+    np.testing.assert_allclose(value_head(result, seen), values, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("rule", [*ACTOR_CRITIC, "policy_gradient"])
+@pytest.mark.parametrize("probe", ["BestAction", "MatchSign"])
+def test_hand_made_rules_find_the_best_action(rule, probe):
+    result = train(f"tests.probes:{probe}", rule, steps=40_000, learning_rate=3e-3, **SMALL)
+    assert result.summary["final_return"]["mean"] > 0.95
+
+
+def test_replay_does_not_break_the_actor_critic():
+    settings = SMALL | dict(batch=32, replay_share=0.75, replay_capacity=64)
+    result = train("tests.probes:MatchSign", "actor_critic", steps=40_000, **settings)
+    assert result.summary["final_return"]["mean"] > 0.95
+
+
+@pytest.fixture(scope="module")
+def disco103():
+    parity.published_rule()
+    return "disco103:discount=0.9"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("probe", "seen", "values"),
+    [("DelayedReward", [0.0, 1.0], [0.9, 1.0]), ("EndlessReward", [0.0], [10.0])],
+)
+def test_disco_finds_the_action_values(disco103, probe, seen, values):
+    result = train(f"tests.probes:{probe}", disco103, steps=80_000, learning_rate=3e-3, **SMALL)
+    agent = result.agent()
+    prediction = agent.predict_actions(agent.embed(jnp.asarray(seen)[:, None]))
+    q = categorical_mean(prediction["q"], result.rule.config.max_value)
+    np.testing.assert_allclose(q, np.broadcast_to(values, q.shape), rtol=0.07, atol=0.07)
+
+
+@pytest.mark.slow
+def test_disco_finds_the_best_action(disco103):
+    settings = SMALL | dict(replay_share=0.0, learning_rate=1e-2)
+    result = train("tests.probes:MatchSign", disco103, steps=60_000, **settings)
+    assert result.summary["final_return"]["mean"] > 0.9
+
+
+TINY = (
+    "disco:prediction=7,hidden=8,rnn=6,embedding=4,channels=4x2,pi_channels=3,bins=11,max_value=5"
+)
+
+
+@pytest.mark.parametrize("spec", [TINY, "actor_critic:bins=11", "policy_gradient"])
+def test_a_rule_file_gives_the_same_rule_back(spec, tmp_path):
+    rule = rules.load(spec, seed=3)
+    rules.save(tmp_path / "rule.npz", rule)
+    for name in ("rule.npz", "."):
+        again = rules.load(str(tmp_path / name))
+        assert again.config == rule.config
+        assert jax.tree.all(jax.tree.map(jnp.array_equal, again, rule))
+
+
+def test_settings_override_those_of_a_file(tmp_path):
+    rules.save(tmp_path / "rule.npz", rules.load(TINY))
+    again = rules.load(f"{tmp_path / 'rule.npz'}:discount=0.5")
+    assert again.config == dataclasses.replace(rules.load(TINY).config, discount=0.5)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("dsco103", "did you mean 'disco103'"),
+        ("nonsense", "there are disco103"),
+        ("actor_critic:nope=1", "has no setting 'nope'"),
+        ("actor_critic:discount=high", "must be of type float"),
+        ("actor_critic:discount=1.5", "discount must be"),
+        ("actor_critic:entropy_cost=-1", "entropy_cost must be"),
+        ("actor_critic:bins=4", "bins must be"),
+        ("disco:hidden=0", "hidden must be"),
+        ("actor_critic:discount=", "form name=value"),
+        ("Makefile", "not a sound file"),
+    ],
+)
+def test_a_wrong_rule_gets_a_sentence(spec, words):
+    with pytest.raises(UserError, match=words) as error:
+        rules.load(spec)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_of_other_sizes_does_not_load(tmp_path):
+    rules.save(tmp_path / "rule.npz", rules.load(TINY))
+    with pytest.raises(UserError, match="does not fit"):
+        rules.load(f"{tmp_path / 'rule.npz'}:hidden=9")

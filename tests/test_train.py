@@ -1,0 +1,157 @@
+"""Training runs: same seed same bits, episode logs, presets, bad numbers, resume in process."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from etude import rollout as acting
+from etude.config import TrainConfig
+from etude.errors import UserError
+from etude.presets import resolve
+from etude.runs import RunFolder
+from etude.train import Setup, new_folder, open_folder, run, train
+from etude.training import LAST_EPISODES, EpisodeLog
+
+QUICK = dict(torso=(8,), batch=8, rollout=4, log_every=5, steps=640)
+ENV, RULE = "catch:rows=4,columns=3", "actor_critic"
+
+
+def test_same_seed_same_bits_other_seed_other_bits():
+    digests = [train(ENV, RULE, seed=seed, **QUICK).summary["params_sha256"] for seed in (1, 1, 2)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_seeds_side_by_side_are_independent_and_the_first_ones_do_not_depend_on_their_number():
+    two = train(ENV, RULE, seeds=2, **QUICK)
+    three = train(ENV, RULE, seeds=3, **QUICK)
+    assert jax.tree.leaves(three.agents)[0].shape[0] == 3
+    for a, b in zip(jax.tree.leaves(two.agents), jax.tree.leaves(three.agents), strict=True):
+        np.testing.assert_allclose(a, b[:2], rtol=1e-5, atol=1e-6)
+    weights = three.agents.torso.mlp.layers[0].w
+    assert not np.allclose(weights[0], weights[1])
+
+
+def test_steps_updates_and_records_add_up():
+    result = train(ENV, RULE, **QUICK)
+    assert result.summary["updates"] == 640 // (8 * 4) == 20
+    assert result.summary["environment_steps"] == 640
+    assert [r["updates"] for r in result.curve] == [5, 10, 15, 20]
+    assert sum(r["episodes"] for r in result.curve) == 8 * (80 // 3)  # episodes of 3 steps
+
+
+def test_replay_share_decides_the_number_of_environments():
+    config = TrainConfig(batch=64, replay_share=0.96875, rollout=28, steps=56_000)
+    assert (config.num_envs, config.steps_per_update, config.updates) == (2, 56, 1000)
+    assert TrainConfig(batch=64, replay_share=0.0).num_envs == 64
+
+
+def test_the_episode_log_keeps_the_last_hundred():
+    rng = np.random.default_rng(0)
+    log, seen = EpisodeLog.empty(), []
+    for _ in range(12):
+        ended = rng.random((7, 5)) < rng.choice([0.1, 0.9])
+        returns = rng.normal(size=(7, 5)).astype(np.float32)
+        seen += list(returns[ended])
+        log = log.add(acting.Episodes(jnp.asarray(ended), jnp.asarray(returns), jnp.asarray(ended)))
+    assert int(log.count) == len(seen) > LAST_EPISODES
+    np.testing.assert_array_equal(np.sort(log.returns), np.sort(seen[-LAST_EPISODES:]))
+
+
+def test_one_rollout_may_end_more_than_a_hundred_episodes():
+    returns = jnp.arange(300.0).reshape(30, 10)
+    everywhere = jnp.ones((30, 10), bool)
+    log = EpisodeLog.empty().add(acting.Episodes(everywhere, returns, everywhere))
+    np.testing.assert_array_equal(np.sort(log.returns), np.arange(200.0, 300.0))
+
+
+def test_presets_fill_gaps_and_nothing_else():
+    config = resolve(TrainConfig(env="catch:rows=5", rule="disco103", batch=32), "disco")
+    assert (config.batch, config.learning_rate, config.replay_share) == (32, 1e-2, 0.96875)
+    assert all(getattr(config, f.name) is not None for f in dataclasses.fields(config))
+    from_file = resolve(TrainConfig(env="catch", rule="some/rule.npz"), "disco")
+    assert from_file.replay_share == 0.96875
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (dict(steps=-5), "steps must be at least 1, not -5"),
+        (dict(seeds=0), "seeds must be"),
+        (dict(learning_rate=-1e-3), "learning_rate must be a positive"),
+        (dict(learning_rate=float("nan")), "learning_rate must be a positive"),
+        (dict(replay_share=1.0), "replay_share must be"),
+        (dict(torso=()), "torso must be"),
+        (dict(batch=8, replay_share=0.5, replay_capacity=2), "replay-capacity must be"),
+        (dict(env="gymnax/CartPole-v1", conv=(8,)), "convolutional torso needs"),
+    ],
+)
+def test_settings_that_make_no_sense_get_a_sentence(settings, words):
+    with pytest.raises(UserError, match=words):
+        Setup.create(TrainConfig(**{"env": ENV, "rule": RULE, **settings}))
+
+
+def test_a_run_that_stopped_goes_on_to_the_same_bits(tmp_path):
+    settings = QUICK | dict(env=ENV, rule=RULE, replay_share=0.5, replay_capacity=16, seeds=2)
+    setup = Setup.create(TrainConfig(**settings))
+    straight = run(setup, new_folder(setup, str(tmp_path / "a")))
+    folder = new_folder(setup, str(tmp_path / "b"))
+    pieces = iter([False, False, True])
+    half = run(setup, folder, should_stop=lambda: next(pieces))
+    assert half.summary["updates"] == 10 and folder.summary() is None
+    folder.log({"updates": 999, "steps": 0})  # written after the checkpoint, then lost
+    result = run(*open_folder(str(tmp_path / "b")))
+    assert result.summary["params_sha256"] == straight.summary["params_sha256"]
+    strip = lambda rows: [{k: v for k, v in r.items() if k != "seconds"} for r in rows]  # noqa: E731
+    assert strip(folder.metrics()) == strip(RunFolder.open(str(tmp_path / "a")).metrics())
+
+
+def test_a_run_can_be_extended(tmp_path):
+    folder = str(tmp_path / "run")
+    train(ENV, RULE, out=folder, **QUICK)
+    longer = run(*open_folder(folder, steps=1280))
+    straight = train(ENV, RULE, **QUICK | dict(steps=1280))
+    assert longer.summary["params_sha256"] == straight.summary["params_sha256"]
+
+
+def test_bad_numbers_stop_the_run_and_leave_the_last_good_checkpoint(tmp_path):
+    setup = Setup.create(
+        TrainConfig(env="tests.probes:PoisonedReward", rule=RULE, **QUICK | dict(steps=64_000))
+    )
+    folder = new_folder(setup, str(tmp_path / "run"))
+    with pytest.raises(UserError, match=r"stopped at update \d+ .*the reward is nan") as error:
+        run(setup, folder, checkpoint_seconds=0.0)
+    stopped_at = int(str(error.value).split("update ")[1].split()[0])
+    restored = folder.restore(setup.shapes())
+    assert restored is not None
+    state, progress = restored
+    assert 0 < progress["updates"] < stopped_at
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.learner))
+
+
+def test_a_rule_that_changed_is_noticed(tmp_path):
+    folder = tmp_path / "run"
+    train(ENV, RULE, out=str(folder), **QUICK)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rule_sha256": "0"}))
+    with pytest.raises(UserError, match="no longer the one"):
+        open_folder(str(folder))
+
+
+def test_a_folder_in_use_is_not_overwritten(tmp_path):
+    train(ENV, RULE, out=str(tmp_path / "run"), **QUICK)
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    with pytest.raises(UserError, match="there already"):
+        train(ENV, RULE, out=str(tmp_path / "run"), **QUICK)
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_damaged_checkpoint_gets_a_sentence(tmp_path):
+    train(ENV, RULE, out=str(tmp_path / "run"), **QUICK)
+    path = tmp_path / "run" / "checkpoint"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(UserError, match="not a sound file"):
+        run(*open_folder(str(tmp_path / "run"), steps=1280))
