@@ -43,7 +43,7 @@ def test_heads_are_exactly_those_asked_for(agent):
     outputs = {
         "state": jax.eval_shape(agent.predict, embedding),
         "one": jax.eval_shape(agent.predict_action, embedding, action),
-        "all": jax.eval_shape(lambda e: agent.predict_actions(e), embedding),
+        "all": jax.eval_shape(lambda e: agent.predict_actions(agent.consider(e)), embedding),
     }
     shapes = {kind: {k: x.shape for k, x in heads.items()} for kind, heads in outputs.items()}
     assert shapes == {
@@ -71,7 +71,7 @@ def test_predict_action_is_the_row_of_predict_actions():
     agent = make_agent(jnp.zeros(4))
     embedding = random(2, 5, 6)
     action = np.array([[0, 1, 2, 1, 0], [2, 2, 1, 0, 1]])
-    rows = jax.jit(lambda agent, e: agent.predict_actions(e))(agent, embedding)
+    rows = jax.jit(lambda agent, e: agent.predict_actions(agent.consider(e)))(agent, embedding)
     taken = jax.jit(Agent.predict_action)(agent, embedding, action)
     assert taken.keys() == rows.keys()
     for name, value in taken.items():
@@ -103,7 +103,10 @@ def test_predict_actions_summarises_each_action(agent):
         return jnp.mean(predictions["q"], axis=-1)
 
     summary, rows = jax.jit(
-        lambda agent, e: (agent.predict_actions(e, mean_q), agent.predict_actions(e)["q"])
+        lambda agent, e: (
+            agent.predict_actions(agent.consider(e), mean_q),
+            agent.predict_actions(agent.consider(e))["q"],
+        )
     )(agent, embedding)
     np.testing.assert_allclose(summary, np.mean(rows, axis=-1), atol=1e-6)
 
@@ -195,7 +198,12 @@ def test_parameters_and_outputs_follow_the_default_float(dtype):
         image = jax.ShapeDtypeStruct((6, 5), jnp.uint8)
         agent = jax.eval_shape(lambda: make_agent(image, config=IMAGE_CONFIG))
         outputs = jax.eval_shape(
-            lambda agent, x: (agent.policy(x), agent.predict_actions(agent.embed(x))), agent, image
+            lambda agent, x: (
+                agent.policy(x),
+                agent.predict_actions(agent.consider(agent.embed(x))),
+            ),
+            agent,
+            image,
         )
     for name, leaf in named_leaves((agent, outputs)).items():
         assert leaf.dtype == dtype, name

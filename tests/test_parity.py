@@ -91,11 +91,13 @@ def test_three_updates(path, precision):
 
 def check_agent(golden: parity.Golden, step: str, agent, rollout, tolerance: float) -> None:
     embedding = agent.embed(rollout.observation)
-    ours = agent.predict(embedding)
-    by_action = {k: jnp.moveaxis(x, 0, 2) for k, x in agent.predict_actions(embedding).items()}
+    ours, start = agent.predict(embedding), agent.consider(embedding)
+    by_action = {k: jnp.moveaxis(x, 0, 2) for k, x in agent.predict_actions(start).items()}
     for name, value in golden.under(f"{step}.agent_out").items():
         parity.assert_close({**ours, **by_action}[name], value, tolerance, f"{step}.{name}")
-    for name, value in agent.predict_action(embedding[:-1], rollout.action).items():
+    for name, value in agent.predict_action(
+        jax.tree.map(lambda x: x[:-1], start), rollout.action
+    ).items():
         taken = np.take_along_axis(
             np.asarray(by_action[name][:-1]), np.asarray(rollout.action)[..., None, None], axis=2
         )

@@ -70,7 +70,8 @@ def disco103():
 def test_disco_finds_the_action_values(disco103, probe, seen, values):
     result = train(f"tests.probes:{probe}", disco103, steps=80_000, learning_rate=3e-3, **SMALL)
     agent = result.agent()
-    prediction = agent.predict_actions(agent.embed(jnp.asarray(seen)[:, None]))
+    embedding = agent.embed(jnp.asarray(seen)[:, None])
+    prediction = agent.predict_actions(agent.consider(embedding))
     q = categorical_mean(prediction["q"], result.rule.config.max_value)
     np.testing.assert_allclose(q, np.broadcast_to(values, q.shape), rtol=0.07, atol=0.07)
 

@@ -138,7 +138,6 @@ def test_wrong_bytes_are_thrown_away(server, cache):
     assert_no_download(cache, server.url, "is not the published Disco103 file")
 
 
-@pytest.mark.xfail(reason="the message names the fault alone")
 def test_wrong_bytes_come_with_advice(server, cache):
     server.body = SMALL[:-1] + b"!"
     assert_no_download(cache, ADVICE)
@@ -149,7 +148,6 @@ def test_an_empty_answer(server, cache):
     assert_no_download(cache, "is not the published Disco103 file")
 
 
-@pytest.mark.xfail(reason="`download` does not close the HTTPError it catches")
 def test_a_refused_connection_is_closed(server, cache):
     """Left open, it warns when it is collected, and warnings are errors here."""
     server.status = 404
@@ -157,7 +155,6 @@ def test_a_refused_connection_is_closed(server, cache):
     gc.collect()
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the test above is about that
 def test_a_missing_page(server, cache):
     server.status = 404
     assert_no_download(cache, server.url, "Not Found", ADVICE)
@@ -176,18 +173,13 @@ def test_no_server_at_all(cache, monkeypatch):
     assert_no_download(cache, "Connection refused", ADVICE)
 
 
-http_exception = pytest.mark.xfail(
-    reason="`download` catches OSError and ValueError, but not http.client.HTTPException"
-)
-
-
 @pytest.mark.parametrize(
     "url",
     [
         "disco.npz",
         "gopher://x/y",
-        pytest.param("http://127.0.0.1:port/x", marks=http_exception),
-        pytest.param("http://a b", marks=http_exception),
+        "http://127.0.0.1:port/x",
+        "http://a b",
     ],
 )
 def test_an_address_that_is_none(cache, monkeypatch, url):
@@ -198,11 +190,9 @@ def test_an_address_that_is_none(cache, monkeypatch, url):
 @pytest.mark.parametrize(
     "answer",
     [
-        pytest.param(b"SSH-2.0-OpenSSH_9.6\r\n", id="not http", marks=http_exception),
+        pytest.param(b"SSH-2.0-OpenSSH_9.6\r\n", id="not http"),
         pytest.param(
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nonly this",
-            id="cut chunk",
-            marks=http_exception,
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nonly this", id="cut chunk"
         ),
         pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\nonly this", id="odd length"),
         pytest.param(b"", id="nothing"),
@@ -332,10 +322,7 @@ def test_the_real_file_can_be_downloaded(published, server, monkeypatch):
     [
         "x",
         "lstm/linear/v",
-        pytest.param(
-            "lstm/nonsense/w",
-            marks=pytest.mark.xfail(reason="`our_name` raises KeyError for an unknown module"),
-        ),
+        "lstm/nonsense/w",
     ],
 )
 def test_an_unknown_array_is_a_clear_error(name):

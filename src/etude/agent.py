@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -78,6 +78,13 @@ class Torso(eqx.Module):
         return self.mlp(flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=-1))
 
 
+class ModelStart(NamedTuple):
+    """The part of the action model's LSTM step that all actions share."""
+
+    hidden_gates: Float[Array, "*batch gates"]
+    cell: Float[Array, "*batch model"]
+
+
 class ActionModel(eqx.Module):
     """What would follow each action: one LSTM step from the state, with the action as input."""
 
@@ -102,14 +109,13 @@ class ActionModel(eqx.Module):
             for (name, size), k in zip(sorted(heads.items()), head_keys, strict=True)
         }
 
-    def state(self, embedding: Float[Array, "*batch embedding"]) -> tuple[Array, Array]:
-        """The part of the LSTM step that all actions share: the hidden gates and the cell."""
+    def start(self, embedding: Float[Array, "*batch embedding"]) -> "ModelStart":
         cell = self.root(embedding)
-        return self.lstm.hidden_gates(jnp.tanh(cell)), cell
+        return ModelStart(self.lstm.hidden_gates(jnp.tanh(cell)), cell)
 
-    def step(self, state: tuple[Array, Array], action: Float[Array, "*batch_or_none A"]):
+    def step(self, start: "ModelStart", action: Float[Array, "*batch_or_none A"]) -> Predictions:
         """The heads after the step; `action` is one-hot, for each state or one for all."""
-        hidden_gates, cell = state
+        hidden_gates, cell = start
         action_gates = jnp.broadcast_to(self.lstm.input_gates(action), hidden_gates.shape)
         after: LSTMState = lstm_transition(hidden_gates + action_gates, cell)
         return {name: head(after.hidden) for name, head in self.heads.items()}
@@ -158,17 +164,20 @@ class Agent(eqx.Module):
         """Policy logits: all that acting needs."""
         return self.head["pi"](self.embed(observation))
 
-    def predict_action(
-        self, embedding: Float[Array, "*batch embedding"], action: Int[Array, "*batch"]
-    ) -> Predictions:
-        """The action model's heads for one action a state: what a loss needs."""
+    def consider(self, embedding: Float[Array, "*batch embedding"]) -> ModelStart:
+        """What predictions about actions start from, the same for all of them."""
         assert self.model is not None, "the rule asked for no action heads"
-        one_hot = jax.nn.one_hot(action, self.num_actions, dtype=embedding.dtype)
-        return self.model.step(self.model.state(embedding), one_hot)
+        return self.model.start(embedding)
+
+    def predict_action(self, start: ModelStart, action: Int[Array, "*batch"]) -> Predictions:
+        """The action model's heads for one action a state: what a loss needs."""
+        assert self.model is not None
+        one_hot = jax.nn.one_hot(action, self.num_actions, dtype=start.cell.dtype)
+        return self.model.step(start, one_hot)
 
     def predict_actions(
         self,
-        embedding: Float[Array, "*batch embedding"],
+        start: ModelStart,
         summarise: Callable[[Predictions], Summary] = lambda predictions: predictions,
     ) -> Summary:
         """The action model's heads for every action, or a summary of them, the action axis first.
@@ -176,11 +185,11 @@ class Agent(eqx.Module):
         The actions go one after another, and a backward pass computes each one's heads again, so
         that wide heads are alive for one action at a time: `summarise` what you need of them.
         """
-        assert self.model is not None, "the rule asked for no action heads"
-        model, state = self.model, self.model.state(embedding)
+        assert self.model is not None
+        model = self.model
 
         @jax.checkpoint
         def one_action(one_hot):
-            return summarise(model.step(state, one_hot))
+            return summarise(model.step(start, one_hot))
 
-        return jax.lax.map(one_action, jnp.eye(self.num_actions, dtype=embedding.dtype))
+        return jax.lax.map(one_action, jnp.eye(self.num_actions, dtype=start.cell.dtype))

@@ -47,10 +47,10 @@ def update(
     old = cast(Any, learner.agent)  # Optax's types know no modules, though any tree will do
     updates, optimiser_state = optimiser.update(grads, learner.optimiser_state, old)
     agent = cast(Agent, optax.apply_updates(old, updates))
-    metrics = {
-        "loss": loss,
-        "gradient_norm": optax.tree.norm(grads),
-        "update_norm": optax.tree.norm(updates),
-        **metrics,
-    }
+    metrics = {"loss": loss, "gradient_norm": norm(grads), **metrics}
     return Learner(agent, optimiser_state, rule_state), metrics
+
+
+def norm(tree: PyTree[Array]) -> Float[Array, ""]:
+    """Euclidean norm over all leaves, by dot products, which compile faster than reductions."""
+    return jnp.sqrt(sum(jnp.vdot(x, x) for x in jax.tree.leaves(tree)))

@@ -31,7 +31,7 @@ class Rollout(eqx.Module):
     reward: Float[Array, "*T B"]
     terminal: Bool[Array, "*T B"]
     truncated: Bool[Array, "*T B"]
-    behaviour_logits: Float[Array, "*T B A"]
+    behaviour_logits: Float[Array, "*T1 B A"]
     mask: Bool[Array, "*T B"]
 
     @property

@@ -134,7 +134,7 @@ class Disco(Rule[DiscoState, DiscoTargets]):
 
         embedding = agent.embed(rollout.observation)
         prediction = agent.predict(embedding)
-        z, q = agent.predict_actions(embedding, summarise)
+        z, q = agent.predict_actions(agent.consider(embedding), summarise)
         actions_last = lambda x: jnp.moveaxis(x, 0, -1)  # noqa: E731
         return Reading(
             pi=prediction["pi"],
@@ -182,9 +182,11 @@ class Disco(Rule[DiscoState, DiscoTargets]):
         # All T + 1 observations, though the last one's gradient is zero: `targets` computes the
         # same embeddings, and the compiler then does it once.
         embedding = agent.embed(rollout.observation)
-        state = {name: x[:-1] for name, x in agent.predict(embedding).items()}
-        action = agent.predict_action(embedding[:-1], rollout.action)
-        next_pi = jax.lax.stop_gradient(agent.predict(embedding)["pi"][1:])
+        prediction = agent.predict(embedding)
+        state = {name: x[:-1] for name, x in prediction.items()}
+        start = jax.tree.map(lambda x: x[:-1], agent.consider(embedding))
+        action = agent.predict_action(start, rollout.action)
+        next_pi = jax.lax.stop_gradient(prediction["pi"][1:])
         goes_on = 1.0 - (rollout.terminal | rollout.truncated).astype(embedding.dtype)
 
         pi_loss = kl_divergence(proposed.pi, state["pi"])

@@ -1,6 +1,7 @@
 """The published rule Disco103: where its weights are found, and how they fit our network."""
 
 import hashlib
+import http.client
 import os
 import re
 import sys
@@ -53,6 +54,8 @@ def our_name(published: str) -> str:
     whole = (inner or "") + module
     if whole in _MODULES:
         return f"network.{_MODULES[whole]}.{leaf}"
+    if module not in _ENCODER_MODULES:
+        raise UserError(f"{published!r} is not the name of an array of the published weights.")
     prefix = "rnn." if inner else ""
     return f"network.{prefix}encoder.{_ENCODER_MODULES[module]}.{leaf}"
 
@@ -104,20 +107,22 @@ def check_digest(path: Path) -> None:
 def download(path: Path) -> Path:
     """Fetches the published file into `path`, whole and verified or not at all."""
     url = os.environ.get("ETUDE_WEIGHTS_URL", URL)
+    advice = f"put {FILE_NAME} into {path.parent}, or into a folder named by ETUDE_WEIGHTS_DIR"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         data = fetch(url, progress=_print_progress)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
         raise UserError(
-            f"The Disco103 weights could not be downloaded from {url} ({reason}): "
-            f"put {FILE_NAME} into {path.parent}, or into a folder named by ETUDE_WEIGHTS_DIR."
+            f"The Disco103 weights could not be downloaded from {url} ({reason}): {advice}."
         ) from None
     digest = hashlib.sha256(data).hexdigest()
     if digest != SHA256:
         raise UserError(
             f"What came from {url} is not the published Disco103 file (its SHA-256 is "
-            f"{digest[:12]}…, not {SHA256[:12]}…), so it was thrown away."
+            f"{digest[:12]}…, not {SHA256[:12]}…), so it was thrown away: {advice}."
         )
     try:
         write_atomically(path, lambda file: file.write(data))
