@@ -19,6 +19,10 @@ settings.register_profile(
 )
 settings.load_profile("etude")
 
+# A shape that broadcasts by accident is an error, as is a call that breaks its shapes in types (see
+# the option --jaxtyping-packages in pyproject.toml).
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
 Tree = TypeVar("Tree")
 
 

@@ -42,7 +42,9 @@ def test_heads_are_exactly_those_asked_for(agent):
     action = jnp.zeros((7, 2), jnp.int32)
     outputs = {
         "state": jax.eval_shape(agent.predict, embedding),
-        "one": jax.eval_shape(agent.predict_action, embedding, action),
+        "one": jax.eval_shape(
+            lambda e, a: agent.predict_action(agent.consider(e), a), embedding, action
+        ),
         "all": jax.eval_shape(lambda e: agent.predict_actions(agent.consider(e)), embedding),
     }
     shapes = {kind: {k: x.shape for k, x in heads.items()} for kind, heads in outputs.items()}
@@ -72,7 +74,9 @@ def test_predict_action_is_the_row_of_predict_actions():
     embedding = random(2, 5, 6)
     action = np.array([[0, 1, 2, 1, 0], [2, 2, 1, 0, 1]])
     rows = jax.jit(lambda agent, e: agent.predict_actions(agent.consider(e)))(agent, embedding)
-    taken = jax.jit(Agent.predict_action)(agent, embedding, action)
+    taken = jax.jit(lambda agent, e, a: agent.predict_action(agent.consider(e), a))(
+        agent, embedding, action
+    )
     assert taken.keys() == rows.keys()
     for name, value in taken.items():
         index = action, np.arange(2)[:, None], np.arange(5)
@@ -92,7 +96,9 @@ def test_the_action_model_against_numpy():
     hidden = sigmoid(o) * np.tanh(sigmoid(f + 1.0) * cell + sigmoid(i) * np.tanh(g))
     first, last = model.heads["q"].layers
     expected = np.maximum(hidden @ first.w + first.b, 0.0) @ last.w + last.b
-    actual = jax.jit(Agent.predict_action)(agent, embedding, np.array([2, 0]))["q"]
+    actual = jax.jit(lambda agent, e, a: agent.predict_action(agent.consider(e), a))(
+        agent, embedding, np.array([2, 0])
+    )["q"]
     np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-12)
 
 

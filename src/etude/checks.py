@@ -14,15 +14,15 @@ def require(config: Any, names: str, holds: Callable[[Any], bool], what: str) ->
             raise UserError(f"{name} must be {what}, not {value}.")
 
 
-def share(x: float) -> bool:
+def share(x: float | int) -> bool:
     return 0.0 <= x <= 1.0
 
 
-def cost(x: float) -> bool:
+def cost(x: float | int) -> bool:
     return 0.0 <= x < float("inf")
 
 
-def positive(x: float) -> bool:
+def positive(x: float | int) -> bool:
     return 0.0 < x < float("inf")
 
 

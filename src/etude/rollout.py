@@ -30,9 +30,9 @@ class Actors(eqx.Module):
 class Episodes(eqx.Module):
     """The episodes that ended at each step: their return and length, where `ended`."""
 
-    ended: Bool[Array, "T B"]
-    returns: Float[Array, "T B"]
-    lengths: Int[Array, "T B"]
+    ended: Bool[Array, "*T B"]
+    returns: Float[Array, "*T B"]
+    lengths: Int[Array, "*T B"]
 
 
 def reset(task: Task, key: PRNGKeyArray, num_envs: int) -> Actors:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from etude import rollout as acting
 from etude.agent import Agent
@@ -150,7 +150,7 @@ def first_non_finite(metrics: dict[str, np.ndarray]) -> tuple[int, int, str] | N
     return int(seed), int(update), name
 
 
-def seed_keys(config: TrainConfig) -> PRNGKeyArray:
+def seed_keys(config: TrainConfig) -> Key[Array, " seeds"]:
     """One random key a seed: that of seed number i does not depend on how many there are."""
     root = jax.random.key(config.seed)
     return jax.vmap(lambda i: jax.random.fold_in(root, i))(jnp.arange(config.seeds))

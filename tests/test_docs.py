@@ -1,0 +1,39 @@
+"""What the docs tell a newcomer to type works."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from etude import envs
+from etude.train import train
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def python_blocks(name: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.S)
+
+
+def test_the_ten_line_environment_trains(tmp_path, monkeypatch):
+    (block,) = python_blocks("docs/environments.md")
+    (tmp_path / "my_env.py").write_text(block)
+    monkeypatch.chdir(tmp_path)
+    assert envs.make("my_env:Parity:size=4").observation.shape == (4,)
+    settings = dict(steps=100_000, torso=(32, 32), batch=16, rollout=8, learning_rate=3e-3)
+    result = train("my_env:Parity", "actor_critic", **settings)
+    assert result.summary["final_return"]["mean"] > 0.9
+
+
+@pytest.mark.slow
+def test_the_lines_of_the_readme_run():
+    (block,) = python_blocks("README.md")
+    names = {}
+    exec(block.replace("60_000", "4_000"), names)
+    assert names["result"].summary["updates"] > 1 and names["learner"].agent is not None
+
+
+def test_every_linked_file_is_there():
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for link in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name} links to {link}"
