@@ -27,7 +27,14 @@ class Moments(eqx.Module):
 
     def normalise(self, x: Float[Array, "..."], subtract_mean: bool = True) -> Float[Array, "..."]:
         """x over the standard deviation about the mean, by default after subtracting the mean."""
-        mean = self.m1 / (1.0 - self.decay)
-        variance = jnp.maximum(self.m2 / (1.0 - self.decay) - jnp.square(mean), 0.0)
-        scale = jnp.sqrt(variance + 1e-12) + 1e-6
-        return (x - mean if subtract_mean else x) / scale
+        return (x - self.mean if subtract_mean else x) / self.deviation
+
+    @property
+    def mean(self) -> Float[Array, ""]:
+        return self.m1 / (1.0 - self.decay)
+
+    @property
+    def deviation(self) -> Float[Array, ""]:
+        """The standard deviation, kept a little above 0."""
+        variance = jnp.maximum(self.m2 / (1.0 - self.decay) - jnp.square(self.mean), 0.0)
+        return jnp.sqrt(variance + 1e-12) + 1e-6

@@ -19,9 +19,9 @@ from etude.types import Metrics, Rollout
 
 @dataclasses.dataclass(frozen=True)
 class ActorCriticConfig:
-    discount: float = 0.99
+    discount: float = 0.995
     """γ of the returns."""
-    td_lambda: float = 0.95
+    td_lambda: float = 0.98
     """λ of V-trace: 1 trusts the rewards seen, 0 trusts the value of the next state."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
@@ -33,7 +33,7 @@ class ActorCriticConfig:
     max_value: float = 300.0
     """Largest squashed value that the bins reach."""
     normalise: bool = True
-    """Whether advantages are normalised by their moments over the agent's lifetime."""
+    """Whether large advantages are scaled down by their running standard deviation."""
 
     def __post_init__(self):
         require(self, "discount td_lambda", checks.share, "from 0 to 1")
@@ -79,8 +79,9 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         advantage = estimate.advantage
         state = state.update(rollout.mean(advantage), rollout.mean(advantage**2))
         if config.normalise:
-            # Only the scale: subtracting a mean over the lifetime would bias the policy gradient.
-            advantage = state.normalise(advantage, subtract_mean=False)
+            # Scaled down, never up: once an agent does all it can, advantages are noise, and noise
+            # blown up to unit size would carry the policy away again.
+            advantage = advantage / jnp.maximum(1.0, state.deviation)
         targets = ActorCriticTargets(estimate.target, advantage)
         return jax.lax.stop_gradient(targets), state
 
