@@ -44,8 +44,11 @@ def test_steps_updates_and_records_add_up():
 
 
 def test_replay_share_decides_the_number_of_environments():
-    config = TrainConfig(batch=64, replay_share=0.96875, rollout=28, steps=56_000)
+    config = TrainConfig(
+        batch=64, replay_share=0.96875, rollout=28, steps=57_792, replay_capacity=1024
+    )
     assert (config.num_envs, config.steps_per_update, config.updates) == (2, 56, 1000)
+    assert config.steps_after(1000) == 57_792  # 32 rollouts fill replay before the first update
     assert TrainConfig(batch=64, replay_share=0.0).num_envs == 64
 
 

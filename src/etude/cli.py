@@ -71,7 +71,7 @@ def _train(setup: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard
         f"{config.num_envs} environments, {config.updates:,} updates → {folder.path}",
         highlight=False,
     )
-    progress = ProgressReport(out, config.updates * config.steps_per_update, config.seeds)
+    progress = ProgressReport(out, config.steps_after(config.updates), config.seeds)
     with progress, _stop_on_interrupt() as stop, _tensorboard(folder, tensorboard) as write:
 
         def report(record: dict[str, Any]) -> None:

@@ -82,9 +82,21 @@ class TrainConfig:
         return self.num_envs * self.rollout
 
     @property
+    def filling_rollouts(self) -> int:
+        """Rollouts played before the first update, so that replay holds a batch."""
+        assert self.batch is not None and self.replay_capacity is not None
+        if self.batch == self.num_envs:
+            return 0
+        return max(1, min(self.batch, self.replay_capacity) // self.num_envs)
+
+    @property
     def updates(self) -> int:
         assert self.steps is not None
-        return max(1, round(self.steps / self.steps_per_update))
+        return max(1, round(self.steps / self.steps_per_update) - self.filling_rollouts)
+
+    def steps_after(self, updates: int) -> int:
+        """Environment steps up to and including an update, those that fill replay among them."""
+        return (self.filling_rollouts + updates) * self.steps_per_update
 
 
 def from_json(fields: dict[str, Any]) -> TrainConfig:

@@ -28,7 +28,7 @@ BASE: dict[str, Any] = dict(
 PRESETS: list[tuple[str, str, dict[str, Any]]] = [
     ("disco*", "*", dict(batch=64, rollout=28, replay_share=0.9375, learning_rate=1e-3)),
     # The setting of the released notebook: 2 environments, 1 new trajectory in 32.
-    ("disco*", "catch", dict(steps=56_000, replay_share=0.96875, learning_rate=1e-2)),
+    ("disco*", "catch", dict(steps=57_792, replay_share=0.96875, learning_rate=1e-2)),
     ("actor_critic", "*", dict(batch=32, rollout=32, learning_rate=1e-3, torso=(128, 128))),
     ("actor_critic", "catch", dict(steps=200_000, rollout=16)),
     (
@@ -36,7 +36,11 @@ PRESETS: list[tuple[str, str, dict[str, Any]]] = [
         "gymnax/CartPole-v1",
         dict(steps=500_000, batch=8, learning_rate=3e-3, schedule="cosine"),
     ),
-    ("actor_critic", "gymnax/*MinAtar", dict(steps=2_000_000, batch=64, torso=(256, 256))),
+    (
+        "actor_critic",
+        "gymnax/*MinAtar",
+        dict(steps=1_000_000, batch=16, learning_rate=5e-4, torso=(256, 256), schedule="cosine"),
+    ),
     ("policy_gradient", "*", dict(batch=64, rollout=64, learning_rate=1e-3, torso=(128, 128))),
     ("policy_gradient", "catch", dict(steps=200_000, batch=32, rollout=28)),
 ]

@@ -170,7 +170,7 @@ def _check_finite(
     kept = f" The last good checkpoint is in {folder.path}." if folder else ""
     raise UserError(
         f"Training stopped at update {update} (environment step "
-        f"{update * config.steps_per_update}, seed number {seed}): the {name.replace('_', ' ')} "
+        f"{config.steps_after(update)}, seed number {seed}): the {name.replace('_', ' ')} "
         f"is {metrics[name][seed, index]}.{kept}"
     )
 
@@ -192,7 +192,7 @@ def _record(
     )
     return {
         "updates": done,
-        "steps": done * config.steps_per_update,
+        "steps": config.steps_after(done),
         "seconds": round(seconds, 3),
         "return": _mean(returns),
         "returns": returns,
@@ -233,7 +233,7 @@ def _summary(
             "per_seed": [x.mean() if len(x) else None for x in last],
             "over": f"the last {LAST_EPISODES} episodes of each seed; 95% bootstrap interval",
         },
-        "environment_steps": done * config.steps_per_update,
+        "environment_steps": config.steps_after(done),
         "updates": done,
         "seconds": end["seconds"],
         "steps_per_second": round((end["steps"] - first["steps"]) * config.seeds / took, 1),

@@ -74,13 +74,30 @@ class Training:
             self.task.observation, self.task.num_actions, heads, self.config.network, key=agent_key
         )
         actors = acting.reset(self.task, env_key, self.config.num_envs)
+        replay = self._empty_replay(agent, actors, key)
+        if replay is not None:
+            fill_key, key = jax.random.split(key)
+            actors, replay = self._fill(agent, actors, replay, fill_key)
         return TrainState(
             learner=Learner.create(agent, rule, self.optimiser),
             actors=actors,
-            replay=self._empty_replay(agent, actors, key),
+            replay=replay,
             episodes=EpisodeLog.empty(),
             key=key,
         )
+
+    def _fill(
+        self, agent: Agent, actors: acting.Actors, replay: Replay, key: PRNGKeyArray
+    ) -> tuple[acting.Actors, Replay]:
+        """Plays until a batch can be drawn from replay without copies of very few trajectories."""
+
+        def play(carry, key):
+            actors, replay = carry
+            actors, new, _ = self._act(agent, actors, key)
+            return (actors, replay.add(new)), None
+
+        keys = jax.random.split(key, self.config.filling_rollouts)
+        return jax.lax.scan(play, (actors, replay), keys)[0]
 
     def iterate(self, rule: Rule, state: TrainState) -> tuple[TrainState, Metrics]:
         """One iteration: every environment plays a trajectory, then the agent is updated once."""
