@@ -45,7 +45,7 @@ def train(
     """
     from etude.train import Setup, new_folder, open_folder
 
-    if checkpoint_seconds < 0:
+    if not checkpoint_seconds >= 0:
         raise UserError(f"--checkpoint-seconds must be 0 or more, not {checkpoint_seconds}.")
     if tensorboard and importlib.util.find_spec("tensorboardX") is None:
         raise UserError("--tensorboard needs the package tensorboardX: pip install tensorboardX.")

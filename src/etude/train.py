@@ -220,7 +220,8 @@ def _summary(
     seen = [x for x in last if len(x)]
     low, high = stats.bootstrap_interval(seen) if seen else (float("nan"), float("nan"))
     # The first chunk holds the compilation, so that the speed is that of the others.
-    first, end = curve[0] if len(curve) > 1 else {"steps": 0, "seconds": 0.0}, curve[-1]
+    nothing = {"steps": 0, "seconds": 0.0}
+    first, end = curve[0] if len(curve) > 1 else nothing, curve[-1] if curve else nothing
     took = max(end["seconds"] - first["seconds"], 1e-9)
     return {
         "env": config.env,

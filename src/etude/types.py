@@ -53,5 +53,5 @@ class Rollout(eqx.Module):
     def mean(self, x: Float[Array, "T B *rest"]) -> Float[Array, "*rest"]:
         """Mean over all real transitions (seams left out, `mask` ignored)."""
         real = ~self.truncated
-        weight = real.astype(x.dtype) / jnp.sum(real)
+        weight = real.astype(x.dtype) / jnp.maximum(jnp.sum(real), 1)
         return jnp.tensordot(weight, x, axes=2)
