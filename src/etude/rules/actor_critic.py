@@ -79,8 +79,8 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         advantage = estimate.advantage
         state = state.update(rollout.mean(advantage), rollout.mean(advantage**2))
         if config.normalise:
-            # Scaled down, never up: once an agent does all it can, advantages are noise, and noise
-            # blown up to unit size would carry the policy away again.
+            # Scaled down, never up, so that the noise left to a solved agent is not blown up. Whether
+            # that helps is not shown; it slows Catch (docs/rules.md).
             advantage = advantage / jnp.maximum(1.0, state.deviation)
         targets = ActorCriticTargets(estimate.target, advantage)
         return jax.lax.stop_gradient(targets), state
