@@ -79,8 +79,8 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         advantage = estimate.advantage
         state = state.update(rollout.mean(advantage), rollout.mean(advantage**2))
         if config.normalise:
-            # Scaled down, never up, so that the noise left to a solved agent is not blown up. Whether
-            # that helps is not shown; it slows Catch (docs/rules.md).
+            # Scaled down, never up, so that a solved agent's noise is not blown up. Whether that
+            # helps is not shown; it slows Catch (docs/rules.md).
             advantage = advantage / jnp.maximum(1.0, state.deviation)
         targets = ActorCriticTargets(estimate.target, advantage)
         return jax.lax.stop_gradient(targets), state
