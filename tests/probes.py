@@ -115,6 +115,30 @@ class PoisonedReward(BestAction):
         return jnp.where(observation < 5e-4, jnp.nan, 1.0)
 
 
+class NoActions(BestAction):
+    def action_space(self, params=None):
+        raise NotImplementedError
+
+
+class NothingToSee(BestAction):
+    def reset_env(self, key, params):
+        return {}, super().reset_env(key, params)[1]
+
+    def step_env(self, key, state, action, params):
+        return {}, *super().step_env(key, state, action, params)[1:]
+
+
+class TwoRewards(BestAction):
+    def reward(self, observation, action, time):
+        return jnp.ones(2)
+
+
+class NoFinalObservation(BestAction):
+    def step(self, key, state, action, params=None):
+        observation, state, reward, done, info = self.step_env(key, state, action, params)
+        return observation, state, reward, done, jnp.array(False), info
+
+
 @struct.dataclass
 class NotAnEnvironment:
     size: int = 1

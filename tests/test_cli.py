@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -187,20 +186,27 @@ def test_ctrl_c_saves_and_says_how_to_go_on(environment, etude, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_full_disk_ends_the_run_with_a_sentence_and_keeps_the_last_checkpoint(etude, tmp_path):
+def test_a_full_disk_ends_the_run_with_a_sentence_and_keeps_the_last_checkpoint(
+    environment, etude, tmp_path
+):
     """A limit on file size stands in for the full disk: writing fails half-way through the file."""
     assert etude("train", *SMALL, "--steps", 640, "--log-every", 5, "--out", "run").returncode == 0
     good = (tmp_path / "run" / "checkpoint").read_bytes()
     limit = len(good) // 2
-    result = etude(
-        "train",
-        "--resume",
-        "run",
-        "--steps",
-        64_000,
-        "--checkpoint-seconds",
-        0,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    arguments = ["train", "--resume", "run", "--steps", "64000", "--checkpoint-seconds", "0"]
+    code = f"""
+import resource, sys
+from etude import cli
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+sys.argv = ["etude", *{arguments}]
+cli.main()
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
     )
     assert result.returncode == 2
     assert "could not be written" in result.stderr and "still good" in result.stderr

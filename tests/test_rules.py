@@ -10,7 +10,7 @@ import pytest
 from etude import rules
 from etude.errors import UserError
 from etude.returns import categorical_mean
-from etude.train import train
+from etude.trainer import train
 from tests import parity
 
 SMALL = dict(torso=(32,), model=16, head=16, batch=16, rollout=8, log_every=100)

@@ -1,19 +1,21 @@
 """Training runs: same seed same bits, episode logs, presets, bad numbers, resume in process."""
 
 import dataclasses
-import json
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from etude import envs, rules
 from etude import rollout as acting
 from etude.config import TrainConfig
 from etude.errors import UserError
 from etude.presets import resolve
+from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
 from etude.runs import RunFolder
-from etude.train import Setup, new_folder, open_folder, run, train
+from etude.trainer import Setup, new_folder, open_folder, run, train
 from etude.training import LAST_EPISODES, EpisodeLog
 
 QUICK = dict(torso=(8,), batch=8, rollout=4, log_every=5, steps=640)
@@ -81,6 +83,16 @@ def test_presets_fill_gaps_and_nothing_else():
     assert from_file.replay_share == 0.96875
 
 
+def test_presets_carry_settings_of_the_rule():
+    minatar = "gymnax/Breakout-MinAtar"
+    filled = resolve(TrainConfig(env=minatar, rule="actor_critic:discount=0.9"), "actor_critic")
+    assert rules.load(filled.rule).config == ActorCriticConfig(discount=0.9, entropy_cost=0.03)
+    given = resolve(TrainConfig(env=minatar, rule="actor_critic:entropy_cost=0.1"), "actor_critic")
+    assert rules.load(given.rule).config == ActorCriticConfig(entropy_cost=0.1)
+    own_file = resolve(TrainConfig(env=minatar, rule="some/rule.npz"), "actor_critic")
+    assert own_file.rule == "some/rule.npz"
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -91,6 +103,8 @@ def test_presets_fill_gaps_and_nothing_else():
         (dict(replay_share=1.0), "replay_share must be"),
         (dict(torso=()), "torso must be"),
         (dict(batch=8, replay_share=0.5, replay_capacity=2), "replay-capacity must be"),
+        (dict(batch=1, replay_share=0.9), "no room for a replay share"),
+        (dict(seed=2**40), "seed must be"),
         (dict(env="gymnax/CartPole-v1", conv=(8,)), "convolutional torso needs"),
     ],
 )
@@ -106,7 +120,7 @@ def test_a_run_that_stopped_goes_on_to_the_same_bits(tmp_path):
     folder = new_folder(setup, str(tmp_path / "b"))
     pieces = iter([False, False, True])
     half = run(setup, folder, should_stop=lambda: next(pieces))
-    assert half.summary["updates"] == 10 and folder.summary() is None
+    assert half.summary["updates"] == 10 and not (folder.path / "summary.json").exists()
     folder.log({"updates": 999, "steps": 0})  # written after the checkpoint, then lost
     result = run(*open_folder(str(tmp_path / "b")))
     assert result.summary["params_sha256"] == straight.summary["params_sha256"]
@@ -117,9 +131,12 @@ def test_a_run_that_stopped_goes_on_to_the_same_bits(tmp_path):
 def test_a_run_can_be_extended(tmp_path):
     folder = str(tmp_path / "run")
     train(ENV, RULE, out=folder, **QUICK)
-    longer = run(*open_folder(folder, steps=1280))
-    straight = train(ENV, RULE, **QUICK | dict(steps=1280))
+    longer = run(*open_folder(folder, steps=1200))  # the last piece of work is a shorter one
+    straight = train(ENV, RULE, **QUICK | dict(steps=1200))
     assert longer.summary["params_sha256"] == straight.summary["params_sha256"]
+    assert RunFolder.open(folder).config()["steps"] == 1200
+    with pytest.raises(UserError, match="can only add"):
+        open_folder(folder, steps=640)
 
 
 def test_bad_numbers_stop_the_run_and_leave_the_last_good_checkpoint(tmp_path):
@@ -137,13 +154,72 @@ def test_bad_numbers_stop_the_run_and_leave_the_last_good_checkpoint(tmp_path):
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.learner))
 
 
-def test_a_rule_that_changed_is_noticed(tmp_path):
-    folder = tmp_path / "run"
-    train(ENV, RULE, out=str(folder), **QUICK)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"rule_sha256": "0"}))
-    with pytest.raises(UserError, match="no longer the one"):
-        open_folder(str(folder))
+def test_bad_parameters_are_never_saved(tmp_path):
+    """Loss and gradient of the last update may be fine while the parameters after it are not."""
+    setup = Setup.create(TrainConfig(env=ENV, rule=RULE, **QUICK))
+    folder = new_folder(setup, str(tmp_path / "run"))
+    advance = Setup.advance
+
+    def poisoned(self, state, done, number):
+        state, metrics = advance(self, state, done, number)
+        if done + number == self.updates:
+            bias = state.learner.agent.head["pi"].b.at[0].set(jnp.inf)
+            state = eqx.tree_at(lambda s: s.learner.agent.head["pi"].b, state, bias)
+        return state, metrics
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Setup, "advance", poisoned)
+        for kept in (folder, None):
+            with pytest.raises(UserError, match=r"After update 20, agent.head.pi.b holds"):
+                run(setup, kept)
+    assert not folder.has_checkpoint and not (folder.path / "summary.json").exists()
+
+
+def test_a_run_keeps_its_rule_with_its_settings(tmp_path, monkeypatch):
+    rules.save(tmp_path / "mine.npz", rules.load("actor_critic:discount=0.5,bins=11"))
+    monkeypatch.chdir(tmp_path)
+    train(ENV, "mine.npz", out="run", **QUICK)
+    (tmp_path / "mine.npz").unlink()
+    monkeypatch.chdir("/")
+    setup, _ = open_folder(str(tmp_path / "run"), steps=1280)
+    assert setup.rule.config == rules.load("actor_critic:discount=0.5,bins=11").config
+
+
+def test_rules_and_tasks_of_ones_own_need_no_name():
+    class Own(ActorCritic):
+        """Not among the kinds."""
+
+    by_name = train(ENV, "actor_critic:discount=0.9", **QUICK)
+    settings = QUICK | dict(replay_share=0.0, learning_rate=1e-3)
+    config = ActorCriticConfig(discount=0.9)
+    for rule in (ActorCritic(config), Own(config)):
+        result = train(envs.make(ENV), rule, **settings)
+        assert result.summary["params_sha256"] == by_name.summary["params_sha256"]
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path):
+    setup = Setup.create(TrainConfig(env=ENV, rule=RULE, **QUICK))
+    folder = new_folder(setup, str(tmp_path / "run"))
+    with folder.locked(), pytest.raises(UserError, match="Another process"), folder.locked():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("config.json", "[1]", "should hold settings"),
+        ("config.json", "{", "cannot be read"),
+        ("config.json", '{"steps": "many"}', "makes no sense"),
+        ("config.json", '{"colour": 1}', "this version lacks: colour"),
+        ("metrics.jsonl", '{"steps": 1}\nnonsense\n{"steps": 2}\n', "is damaged"),
+    ],
+)
+def test_a_mangled_file_gets_a_sentence(tmp_path, file, text, words):
+    folder = RunFolder.create(str(tmp_path / "run"), "", {"steps": 1})
+    (folder.path / file).write_text(text)
+    with pytest.raises(UserError, match=words):
+        folder.metrics()
+        open_folder(str(folder.path))
 
 
 def test_a_folder_in_use_is_not_overwritten(tmp_path):

@@ -8,7 +8,7 @@ from etude.errors import UserError
 from etude.learner import Learner, update
 from etude.optim import adam
 from etude.rules import Rule
-from etude.train import Result, train
+from etude.trainer import Result, train
 from etude.types import Rollout
 
 keep_freed_memory()

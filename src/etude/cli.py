@@ -6,25 +6,32 @@ import itertools
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from etude import envs, rules
 from etude.config import TrainConfig
-from etude.errors import UserError
+from etude.errors import UserError, reason
 from etude.progress import ProgressReport, duration
 from etude.rules.weights import cache_dir
 from etude.runs import RunFolder
 
 app = tyro.extras.SubcommandApp()
 out = Console()
+
+
+def say(text: str) -> None:
+    """Prints a line as it is: no markup, no line breaks of its own."""
+    out.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command
@@ -43,7 +50,7 @@ def train(
         checkpoint_seconds: Time between checkpoints; 0 for one after each line of metrics.
         tensorboard: Also write TensorBoard events into the run folder.
     """
-    from etude.train import Setup, new_folder, open_folder
+    from etude.trainer import Setup, new_folder, open_folder
 
     if not checkpoint_seconds >= 0:
         raise UserError(f"--checkpoint-seconds must be 0 or more, not {checkpoint_seconds}.")
@@ -58,19 +65,24 @@ def train(
                 "--resume goes on with the run's own settings: only --steps can change."
             )
         setup, folder = open_folder(resume, config.steps)
-    _train(setup, folder, checkpoint_seconds, tensorboard)
+    with folder.locked():
+        _train(setup, folder, checkpoint_seconds, tensorboard)
 
 
 def _train(setup: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard: bool) -> None:
-    from etude.plots import label_of, plot_curves
-    from etude.train import run
+    from etude.plots import has_curve, label_of, plot_curves
+    from etude.trainer import run
 
     config = setup.config
-    out.print(
-        f"Training [bold]{config.rule}[/] on [bold]{config.env}[/]: {config.seeds} seed(s), "
-        f"{config.num_envs} environments, {config.updates:,} updates → {folder.path}",
-        highlight=False,
+    say(
+        f"Training {config.rule} on {config.env}: {config.seeds} seed(s), "
+        f"{config.num_envs} environments, {config.updates:,} updates → {folder.path}"
     )
+    if getattr(setup.task.params, "max_steps_in_episode", None) == 1:
+        say(
+            "Note: every episode is cut after 1 step, gymnax's default; if that is not meant, give "
+            "the environment `default_params` with another max_steps_in_episode."
+        )
     progress = ProgressReport(out, config.steps_after(config.updates), config.seeds)
     with progress, _stop_on_interrupt() as stop, _tensorboard(folder, tensorboard) as write:
 
@@ -86,10 +98,11 @@ def _train(setup: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard
             checkpoint_seconds=checkpoint_seconds,
         )
     if result.summary["updates"] < config.updates:
-        out.print(f"Stopped and saved. Go on with: etude train --resume {folder.path}")
+        say(f"Stopped and saved. Go on with: etude train --resume {folder.path}")
         sys.exit(130)
-    if any(r["return"] == r["return"] and r["return"] is not None for r in result.curve):
-        plot_curves([(label_of(folder), folder.metrics())], folder.path / "curve.png")
+    records = folder.metrics()
+    if has_curve(records):
+        plot_curves([(label_of(folder), records)], folder.path / "curve.png")
     _print_summary(result.summary, folder)
 
 
@@ -102,7 +115,7 @@ def _stop_on_interrupt() -> Iterator[dict[str, bool]]:
         if asked["asked"]:
             raise KeyboardInterrupt
         asked["asked"] = True
-        out.print("\nFinishing this piece of work, then saving. Ctrl-C again to stop at once.")
+        say("\nFinishing this piece of work, then saving. Ctrl-C again to stop at once.")
 
     before = signal.signal(signal.SIGINT, ask)
     try:
@@ -145,7 +158,7 @@ def _print_summary(summary: dict[str, Any], folder: RunFolder) -> None:
     table.add_row("time", duration(summary["seconds"]))
     table.add_row("speed", f"{summary['steps_per_second']:,.0f} steps/s")
     table.add_row("parameters", f"sha256 {summary['params_sha256'][:16]}…")
-    table.add_row("run folder", str(folder.path))
+    table.add_row("run folder", escape(str(folder.path)))
     out.print(table, highlight=False)
 
 
@@ -212,7 +225,7 @@ def plot(runs: tyro.conf.Positional[tuple[str, ...]], out: str = "curves.png") -
     if not runs:
         raise UserError("Name one or more run folders to plot.")
     plot_folders(runs, Path(out))
-    print(f"Wrote {out}")
+    say(f"Wrote {out}")
 
 
 @app.command
@@ -236,13 +249,14 @@ def play(
         greedy: Take the likeliest action instead of sampling.
         show: Also show it in the terminal.
     """
-    from etude.play import play_run
+    from etude.play import MAX_STEPS, play_run
 
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {episodes}.")
     path, returns = play_run(run, out, episodes, seed, agent, greedy, show)
-    total = ", ".join(f"{x:.3g}" for x in returns) or "none ended in time"
-    print(f"Wrote {path}; returns of the episodes: {total}")
+    total = ", ".join(f"{x:.3g}" for x in returns) or "none ended"
+    cut = "" if len(returns) == episodes else f" (stopped after {MAX_STEPS} steps)"
+    say(f"Wrote {path}; returns of the episodes: {total}{cut}")
 
 
 def _configure_jax() -> None:
@@ -257,10 +271,23 @@ def main() -> None:
     try:
         app.cli(prog="etude", description="Learn how to learn.")
     except UserError as error:
-        Console(stderr=True).print(f"etude: {error}", style="red", highlight=False, markup=False)
-        sys.exit(2)
+        fail(str(error), error)
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        fail(
+            f"JAX could not go on: {reason(error)} If memory is short, try a smaller --batch.",
+            error,
+        )
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def fail(message: str, error: BaseException) -> NoReturn:
+    """One sentence and exit code 2; the traceback only for those who ask for it."""
+    if os.environ.get("ETUDE_TRACEBACK"):
+        traceback.print_exception(error)
+    console = Console(stderr=True)
+    console.print(f"etude: {message}", style="red", highlight=False, markup=False, soft_wrap=True)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,8 @@ class TrainConfig:
     def __post_init__(self):
         numbers = "steps seeds batch rollout replay_capacity model head log_every"
         require(self, numbers, checks.counts, "at least 1")
-        require(self, "seed warmup weight_decay", checks.cost, "0 or more")
+        require(self, "seed", lambda x: 0 <= x < 2**32, "from 0 to 4294967295")
+        require(self, "warmup weight_decay", checks.cost, "0 or more")
         require(self, "learning_rate max_update", checks.positive, "a positive number")
         require(self, "replay_share", lambda x: 0 <= x < 1, "at least 0 and below 1")
         require(self, "torso", lambda x: x and checks.counts(x), "one or more positive widths")
@@ -107,4 +108,7 @@ def from_json(fields: dict[str, Any]) -> TrainConfig:
             f"The saved config holds settings this version lacks: {', '.join(unknown)}."
         )
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-    return TrainConfig(**values)
+    try:
+        return TrainConfig(**values)
+    except (TypeError, ValueError) as error:  # a file that someone mangled
+        raise UserError(f"The saved config makes no sense: {error}.") from None

@@ -3,3 +3,8 @@
 
 class UserError(Exception):
     """The message is a whole sentence that says what is wrong and, if it can, what to do."""
+
+
+def reason(error: BaseException) -> str:
+    """The first line of what an exception says, or its name if it says nothing."""
+    return (str(error).splitlines() or [""])[0].strip() or type(error).__name__

@@ -72,8 +72,8 @@ class LSTM(eqx.Module):
         return self.b.shape[0] // 4
 
     def zero_state(self, *batch: int) -> LSTMState:
-        zeros = jnp.zeros((*batch, self.size), self.w.dtype)
-        return LSTMState(zeros, zeros)
+        hidden, cell = (jnp.zeros((*batch, self.size), self.w.dtype) for _ in range(2))
+        return LSTMState(hidden, cell)
 
     def input_gates(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch gates"]:
         """The input's share of the gates, with the bias: all time steps can be done at once."""

@@ -18,8 +18,9 @@ def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8):
     """Adam whose denominator carries no gradient, so that meta-gradients stay well behaved."""
 
     def init(params):
-        zeros = jax.tree.map(jnp.zeros_like, params)
-        return AdamState(jnp.zeros((), jnp.int32), zeros, zeros)
+        # Two sets of zeros: buffers that were shared could not be donated.
+        mu, nu = (jax.tree.map(jnp.zeros_like, params) for _ in range(2))
+        return AdamState(jnp.zeros((), jnp.int32), mu, nu)
 
     def update(updates, state, params=None):
         del params

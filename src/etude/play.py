@@ -17,7 +17,7 @@ from etude.envs import Task, pictures
 from etude.errors import UserError
 from etude.runs import RunFolder
 from etude.storage import from_arrays
-from etude.train import open_folder
+from etude.trainer import open_folder
 
 CHUNK_STEPS = 64
 MAX_STEPS = 2000
@@ -89,15 +89,23 @@ def film(
 
 def frame(task: Task, state: Any, observation: Any) -> np.ndarray:
     """An RGB picture of the environment: by its own `render(state, params)` if it has one."""
-    own = getattr(task.env, "render", None)
-    if own is not None:
-        return np.asarray(own(state, task.params), np.uint8)
+    if (own := own_picture(task, state)) is not None:
+        return own
     if isinstance(task.env, CartPole):
         return pictures.cart_pole(float(state.x), float(state.theta), task.params.x_threshold)
     leaves = [np.asarray(x, float) for x in jax.tree.leaves(observation)]
     if len(leaves) == 1 and leaves[0].ndim in (2, 3):
         return pictures.board(leaves[0])
     return pictures.bars(np.concatenate([np.ravel(x) for x in leaves]))
+
+
+def own_picture(task: Task, state: Any) -> np.ndarray | None:
+    """What the environment's `render` returns, if it is an RGB array (some return a figure)."""
+    render = getattr(task.env, "render", None)
+    picture = None if render is None else render(state, task.params)
+    if not isinstance(picture, (np.ndarray, jax.Array)) or picture.ndim != 3:
+        return None
+    return np.asarray(picture, np.uint8)
 
 
 def write_gif(frames: list[np.ndarray], ends: list[bool], path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from etude.errors import UserError
 from etude.runs import RunFolder
@@ -18,12 +19,16 @@ def curve_arrays(records: Sequence[dict[str, Any]]) -> tuple[np.ndarray, np.ndar
     return steps, returns
 
 
+def has_curve(records: Sequence[dict[str, Any]]) -> bool:
+    return any(r.get("return") is not None for r in records)
+
+
 def band(returns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean over seeds and its 95% interval (normal, from the spread between seeds)."""
+    """Mean over seeds and its 95% interval (Student's t, from the spread between seeds)."""
     n = np.maximum(np.sum(np.isfinite(returns), axis=1), 1)
     mean = np.nansum(returns, axis=1) / n
     variance = np.nansum((returns - mean[:, None]) ** 2, axis=1) / np.maximum(n - 1, 1)
-    half = 1.96 * np.sqrt(variance / n)
+    half = stdtrit(np.maximum(n - 1, 1), 0.975) * np.sqrt(variance / n)
     return mean, mean - half, mean + half
 
 
@@ -42,11 +47,14 @@ def plot_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
+    runs = [(label, records) for label, records in runs if has_curve(records)]
+    if not runs:
+        raise UserError("There are no finished episodes to plot yet.")
+    if path.is_dir():
+        raise UserError(f"The figure cannot be written to {path}: it is a folder.")
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for label, records in runs:
         steps, returns = curve_arrays(records)
-        if not len(steps):
-            raise UserError(f"Run {label} has no finished episodes to plot yet.")
         width = max(1, len(steps) // 50)
         mean, low, high = (smooth(x, width) for x in band(returns))
         (line,) = axes.plot(steps, mean, label=label, linewidth=1.8)

@@ -24,6 +24,9 @@ BASE: dict[str, Any] = dict(
     head=128,
 )
 
+RULE = "rule"
+"""Under this name a preset holds settings of the rule itself."""
+
 # (rule, environment): the patterns that fit are laid over each other in this order.
 PRESETS: list[tuple[str, str, dict[str, Any]]] = [
     ("disco*", "*", dict(batch=64, rollout=28, replay_share=0.9375, learning_rate=1e-3)),
@@ -34,12 +37,25 @@ PRESETS: list[tuple[str, str, dict[str, Any]]] = [
     (
         "actor_critic",
         "gymnax/CartPole-v1",
-        dict(steps=500_000, batch=8, learning_rate=3e-3, schedule="cosine"),
+        dict(
+            steps=500_000,
+            batch=8,
+            learning_rate=3e-3,
+            schedule="cosine",
+            rule=dict(discount=0.995, td_lambda=0.98),
+        ),
     ),
     (
         "actor_critic",
         "gymnax/*MinAtar",
-        dict(steps=1_000_000, batch=16, learning_rate=5e-4, torso=(256, 256), schedule="cosine"),
+        dict(
+            steps=1_000_000,
+            batch=16,
+            learning_rate=5e-4,
+            torso=(256, 256),
+            schedule="cosine",
+            rule=dict(entropy_cost=0.03),
+        ),
     ),
     ("policy_gradient", "*", dict(batch=64, rollout=64, learning_rate=1e-3, torso=(128, 128))),
     ("policy_gradient", "catch", dict(steps=200_000, batch=32, rollout=28)),
@@ -49,13 +65,16 @@ PRESETS: list[tuple[str, str, dict[str, Any]]] = [
 def resolve(config: TrainConfig, rule_kind: str) -> TrainConfig:
     """`config` with every gap filled; `rule_kind` decides for rules that come from a file."""
     env, _ = specs.split(config.env)
-    rule, _ = specs.split(config.rule)
-    values = dict(BASE)
+    rule, given = specs.split(config.rule)
+    values, rule_settings = dict(BASE), {}
     for rule_pattern, env_pattern, settings in PRESETS:
         fits = fnmatch.fnmatch(rule, rule_pattern) or fnmatch.fnmatch(rule_kind, rule_pattern)
         if fits and fnmatch.fnmatch(env, env_pattern):
             values |= settings
+            rule_settings |= values.pop(RULE, {})
     gaps = {k: v for k, v in values.items() if getattr(config, k) is None}
+    if rule == rule_kind:  # a rule from a file brings its own settings
+        gaps["rule"] = specs.join(rule, {k: str(v) for k, v in rule_settings.items()} | given)
     full = dataclasses.replace(config, **gaps)
     if full.log_every is None:
         full = dataclasses.replace(full, log_every=max(1, full.updates // 100))

@@ -41,7 +41,7 @@ class ProgressReport:
         if self._console.is_terminal:
             self._live.update(self._bar, completed=record["steps"], line=line)
         elif time.monotonic() - self._shown_at > PLAIN_SECONDS or record["steps"] >= self._total:
-            self._console.print(line, highlight=False)
+            self._console.print(line, highlight=False, soft_wrap=True)
             self._shown_at = time.monotonic()
 
     def _line(self, record: dict[str, Any]) -> str:

@@ -72,8 +72,8 @@ def step(
     seam = actors.at_seam
     env_state = _where(seam, actors.env_state, env_state)
     reward = jnp.where(seam, 0.0, reward).astype(actors.episode_return.dtype)
-    terminal = terminated & ~seam
-    cut = truncated & ~terminated & ~seam
+    terminal = terminated.astype(bool) & ~seam
+    cut = truncated.astype(bool) & ~terminal & ~seam
     observation = _where(cut, info["final_observation"], next_observation)
     observation = _where(seam, actors.next_first, observation)
 

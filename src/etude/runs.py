@@ -14,7 +14,13 @@ from etude.errors import UserError
 from etude.storage import from_arrays, read_arrays, to_arrays, write_arrays, write_atomically
 
 CONFIG, METRICS, CHECKPOINT, SUMMARY = "config.json", "metrics.jsonl", "checkpoint", "summary.json"
+LOCK = ".lock"
 State = TypeVar("State")
+
+try:
+    import fcntl
+except ImportError:  # not a Unix system
+    fcntl = None
 
 
 @contextmanager
@@ -43,7 +49,7 @@ class RunFolder:
                 )
             path.mkdir(parents=True, exist_ok=True)
             folder = RunFolder(path)
-            folder._write_json(CONFIG, config)
+            folder.write_config(config)
         return folder
 
     @staticmethod
@@ -55,8 +61,30 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         return self._read_json(CONFIG)
 
-    def summary(self) -> dict[str, Any] | None:
-        return self._read_json(SUMMARY) if (self.path / SUMMARY).is_file() else None
+    def write_config(self, config: dict[str, Any]) -> None:
+        """Puts the config in place. A summary of the run as it was planned before is void."""
+        with _disk_errors(f"Cannot write the config in {self.path}"):
+            (self.path / SUMMARY).unlink(missing_ok=True)
+            self._write_json(CONFIG, config)
+
+    @property
+    def has_checkpoint(self) -> bool:
+        return (self.path / CHECKPOINT).is_file()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other processes from writing to this run at the same time."""
+        if fcntl is None:  # not a Unix system
+            yield
+            return
+        with _disk_errors(f"Cannot write to {self.path}"):
+            lock = open(self.path / LOCK, "w")  # noqa: SIM115
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"Another process is working on {self.path}.") from None
+            yield
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         with _disk_errors(f"Cannot write the summary in {self.path}"):
@@ -74,12 +102,14 @@ class RunFolder:
         path = self.path / METRICS
         if not path.is_file():
             return []
-        lines = path.read_text().splitlines()
+        with _disk_errors(f"{path} cannot be read"):
+            text = path.read_text(errors="replace")
+        # A run killed while it wrote may leave its last line unfinished.
+        lines = text[: text.rfind("\n") + 1].splitlines()
         try:
             return [json.loads(line) for line in lines]
-        except ValueError:
-            # A run killed while it wrote may leave its last line unfinished.
-            return [json.loads(line) for line in lines[:-1]]
+        except ValueError as error:
+            raise UserError(f"{path} is damaged: {error}.") from None
 
     def save(self, state: Any, progress: dict[str, Any]) -> None:
         """Puts a new checkpoint in place of the old one, at once or not at all.
@@ -96,13 +126,15 @@ class RunFolder:
 
     def restore(self, like: State) -> tuple[State, dict[str, Any]] | None:
         """The last checkpoint's state and progress, or None if there is none yet."""
-        path = self.path / CHECKPOINT
-        if not path.is_file():
+        if not self.has_checkpoint:
             self._cut_metrics(0)
             return None
-        arrays, progress = read_arrays(path)
+        arrays, progress = read_arrays(self.path / CHECKPOINT)
         state = from_arrays(like, arrays, f"The checkpoint in {self.path}")
-        self._cut_metrics(progress.pop("metrics_bytes"))
+        try:
+            self._cut_metrics(int(progress["metrics_bytes"]))
+        except (KeyError, TypeError, ValueError):
+            raise UserError(f"The checkpoint in {self.path} has a damaged header.") from None
         return state, progress
 
     def arrays(self, prefix: str) -> dict[str, np.ndarray]:
@@ -121,8 +153,8 @@ class RunFolder:
 
     def _cut_metrics(self, length: int) -> None:
         path = self.path / METRICS
-        if path.exists():
-            with _disk_errors(f"Cannot write metrics in {self.path}"):
+        with _disk_errors(f"Cannot write metrics in {self.path}"):
+            if path.exists() and path.stat().st_size > length:
                 os.truncate(path, length)
 
     def _write_json(self, name: str, value: Any) -> None:
@@ -131,9 +163,12 @@ class RunFolder:
 
     def _read_json(self, name: str) -> dict[str, Any]:
         try:
-            return json.loads((self.path / name).read_text())
+            value = json.loads((self.path / name).read_text())
         except (OSError, ValueError) as error:
             raise UserError(f"{self.path / name} cannot be read: {error}.") from None
+        if not isinstance(value, dict):
+            raise UserError(f"{self.path / name} is damaged: it should hold settings by name.")
+        return value
 
 
 def _fresh_path(name: str) -> Path:

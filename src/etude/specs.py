@@ -22,6 +22,11 @@ def split(spec: str) -> tuple[str, dict[str, str]]:
     return name, settings
 
 
+def join(name: str, settings: dict[str, str]) -> str:
+    """What `split` takes apart."""
+    return f"{name}:{','.join(f'{k}={v}' for k, v in settings.items())}" if settings else name
+
+
 def parse_value(text: str) -> Any:
     """The number, truth value or tuple of numbers (`16x2`) the text looks like, or the text."""
     for convert in (int, float, lambda t: tuple(int(x) for x in t.split("x"))):
@@ -40,11 +45,13 @@ def replace_fields(config: Any, settings: dict[str, str], owner: str) -> Any:
         if key not in hints:
             names = ", ".join(f.name for f in dataclasses.fields(config)) or "none"
             raise UserError(f"{owner} has no setting {key!r}; its settings are: {names}.")
-        changes[key] = _as_type(parse_value(text), hints[key], f"{key} of {owner}", text)
+        changes[key] = as_type(text, hints[key], f"{key} of {owner}")
     return dataclasses.replace(config, **changes)
 
 
-def _as_type(value: Any, hint: Any, what: str, text: str) -> Any:
+def as_type(text: str, hint: Any, what: str) -> Any:
+    """The value a text stands for, if it is of the type of `hint`."""
+    value = parse_value(text)
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for kind in kinds:
         origin = typing.get_origin(kind) or kind
@@ -54,7 +61,7 @@ def _as_type(value: Any, hint: Any, what: str, text: str) -> Any:
             return float(value)
         if isinstance(origin, type) and type(value) is origin:
             return value
-        if not isinstance(origin, type):  # an annotation of arrays: any number will do
+        if kind is Any or not isinstance(origin, type):  # not said, or arrays: anything will do
             return value
     expected = " or ".join(getattr(k, "__name__", str(k)) for k in kinds)
     raise UserError(f"The setting {what} must be of type {expected}, not {text!r}.")

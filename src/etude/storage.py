@@ -55,6 +55,8 @@ def from_arrays(like: Tree, arrays: dict[str, np.ndarray], source: str) -> Tree:
             raise UserError(
                 f"{source} does not fit: {name} has shape {value.shape} where {shape} is needed."
             )
+        if value.dtype.kind not in "biuf":
+            raise UserError(f"{source} does not fit: {name} does not hold numbers.")
         if is_key:
             return jax.random.wrap_key_data(jnp.asarray(value))
         return jnp.asarray(np.ascontiguousarray(value).reshape(shape), dtype=leaf.dtype)

@@ -65,6 +65,11 @@ class Training:
 
     @staticmethod
     def create(task: Task, config: TrainConfig) -> "Training":
+        if config.replay_share and config.batch == config.num_envs:
+            raise UserError(
+                f"A batch of {config.batch} has no room for a replay share of "
+                f"{config.replay_share}: choose a larger --batch, or --replay-share 0."
+            )
         return Training(task, config, make_optimiser(config))
 
     def init(self, rule: Rule, key: PRNGKeyArray) -> TrainState:
@@ -109,16 +114,27 @@ class Training:
             batch = join(new, replay.sample(replay_key, self._replayed))
         learner, metrics = update(rule, self.optimiser, state.learner, batch)
         metrics |= {
-            "reward": jnp.mean(new.reward),
+            "reward": new.mean(new.reward),
             "episodes": jnp.sum(episodes.ended),
             "episode_return": jnp.sum(jnp.where(episodes.ended, episodes.returns, 0.0)),
             "episode_length": jnp.sum(jnp.where(episodes.ended, episodes.lengths, 0)),
         }
         return TrainState(learner, actors, replay, state.episodes.add(episodes), key), metrics
 
-    def run(self, rule: Rule, state: TrainState, updates: int) -> tuple[TrainState, Metrics]:
-        """Several iterations; the metrics have one entry for each."""
-        return jax.lax.scan(lambda s, _: self.iterate(rule, s), state, None, length=updates)
+    def run(
+        self, rule: Rule, state: TrainState, number: int | Int[Array, ""], room: int
+    ) -> tuple[TrainState, Metrics]:
+        """Several iterations, and the metrics of each. One program serves any number up to `room`:
+        the metrics have that many entries, of which the first `number` count."""
+        form = jax.eval_shape(self.iterate, rule, state)[1]
+        logs = jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), form)
+
+        def body(i, carry):
+            state, logs = carry
+            state, metrics = self.iterate(rule, state)
+            return state, jax.tree.map(lambda log, x: log.at[i].set(x), logs, metrics)
+
+        return jax.lax.fori_loop(0, number, body, (state, logs))
 
     def _act(self, agent: Agent, actors: acting.Actors, key: PRNGKeyArray):
         assert self.config.rollout is not None

@@ -18,7 +18,7 @@ from jaxtyping import PyTree
 
 from etude import specs
 from etude.envs.catch import Catch
-from etude.errors import UserError
+from etude.errors import UserError, reason
 
 BUILT_IN: dict[str, Callable[..., Environment]] = {"catch": Catch}
 
@@ -47,20 +47,31 @@ def make(spec: str) -> Task:
     name, settings = specs.split(spec)
     factory = _factory(name)
     accepted = _accepted_arguments(factory)
-    arguments = {k: specs.parse_value(v) for k, v in settings.items() if k in accepted}
+    arguments = {
+        key: specs.as_type(text, accepted[key], f"{key} of {name!r}")
+        for key, text in settings.items()
+        if key in accepted
+    }
     try:
         env = factory(**arguments)
         params = env.default_params
     except Exception as error:  # the user's code may raise anything
-        raise UserError(f"Environment {spec!r} cannot be made: {_reason(error)}") from None
+        raise UserError(f"Environment {spec!r} cannot be made: {reason(error)}") from error
     if not all(hasattr(env, name) for name in ("reset", "step", "action_space")):
         raise UserError(f"{name!r} is not an environment: it lacks reset, step or action_space.")
     fields = {k: v for k, v in settings.items() if k not in accepted}
-    if fields and not dataclasses.is_dataclass(params):
-        raise UserError(f"{name!r} has no setting {', '.join(fields)}.")
-    if fields:
-        params = specs.replace_fields(params, fields, f"Environment {name!r}")
-    return _checked(spec, env, params)
+    return _checked(spec, env, _with_fields(params, fields, name, list(accepted)))
+
+
+def _with_fields(params: Any, fields: dict[str, str], name: str, accepted: list[str]) -> Any:
+    """The environment's parameters, changed by those settings that its constructor lacks."""
+    known = [f.name for f in dataclasses.fields(params)] if dataclasses.is_dataclass(params) else []
+    if unknown := [key for key in fields if key not in known]:
+        names = ", ".join([*accepted, *known]) or "none"
+        raise UserError(
+            f"Environment {name!r} has no setting {unknown[0]!r}; its settings are: {names}."
+        )
+    return specs.replace_fields(params, fields, f"Environment {name!r}") if fields else params
 
 
 def _factory(name: str) -> Callable[..., Any]:
@@ -70,7 +81,7 @@ def _factory(name: str) -> Callable[..., Any]:
         try:
             return type(gymnax.make(name.removeprefix("gymnax/"))[0])
         except Exception as error:
-            raise UserError(f"Environment {name!r} cannot be made: {_reason(error)}") from None
+            raise UserError(f"Environment {name!r} cannot be made: {reason(error)}") from None
     if ":" in name:
         return _import(name)
     close = difflib.get_close_matches(name, available(), n=1, cutoff=0.4)
@@ -89,49 +100,55 @@ def _import(name: str) -> Callable[..., Any]:
     except AttributeError:
         raise UserError(f"Module {module_name!r} has no class {attribute!r}.") from None
     except Exception as error:
-        raise UserError(f"Module {module_name!r} cannot be imported: {_reason(error)}") from None
+        raise UserError(f"Module {module_name!r} cannot be imported: {reason(error)}") from None
     if not callable(factory):
         raise UserError(f"{name!r} is not a class.")
     return factory
 
 
-def _accepted_arguments(factory: Callable) -> list[str]:
-    return [
-        name
-        for name, parameter in inspect.signature(factory).parameters.items()
+def _accepted_arguments(factory: Callable) -> dict[str, Any]:
+    """The names of the constructor's arguments, with their types."""
+    try:
+        parameters = inspect.signature(factory).parameters
+    except ValueError:  # built into Python
+        return {}
+    return {
+        name: Any if parameter.annotation is parameter.empty else parameter.annotation
+        for name, parameter in parameters.items()
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    ]
-
-
-def _reason(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    }
 
 
 def _checked(spec: str, env: Environment, params: Any) -> Task:
     """Looks at the environment's shapes without running it, so that mistakes show at once."""
-    space = env.action_space(params)
+    key, action = jax.random.key(0), jnp.zeros((), jnp.int32)
+    try:
+        space = env.action_space(params)
+        observation, state = jax.eval_shape(env.reset, key, params)
+        result = jax.eval_shape(env.step, key, state, action, params)
+    except Exception as error:  # the user's code may raise anything
+        raise UserError(f"{spec!r} cannot be reset and stepped: {reason(error)}") from error
     if not isinstance(space, spaces.Discrete):
         raise UserError(f"{spec!r} has {space} actions; only discrete ones are supported so far.")
-    key = jax.random.key(0)
-    try:
-        observation, state = jax.eval_shape(env.reset, key, params)
-        action = jnp.zeros((), jnp.int32)
-        after, state_after, reward, *ends, _info = jax.eval_shape(
-            env.step, key, state, action, params
-        )
-    except Exception as error:  # the user's code may raise anything
-        raise UserError(f"{spec!r} cannot be reset and stepped: {_reason(error)}") from None
-    if (jax.tree.structure(state), reward.shape) != (jax.tree.structure(state_after), ()):
-        raise UserError(
-            f"{spec!r} changes the form of its state in `step`, or its reward is no scalar."
-        )
-    if len(ends) != 2:
+    if not isinstance(result, tuple) or len(result) != 6:
         raise UserError(
             f"{spec!r} must return observation, state, reward, terminated, truncated, info."
+        )
+    after, state_after, reward, *ends, info = result
+    if jax.tree.structure(state) != jax.tree.structure(state_after):
+        raise UserError(f"{spec!r} changes the form of its state in `step`.")
+    if any(jnp.shape(x) != () for x in (reward, *ends)):
+        raise UserError(f"{spec!r} must give its reward, terminated and truncated as scalars.")
+    if "final_observation" not in info:
+        raise UserError(
+            f"{spec!r} must give the observation before a reset as info['final_observation']; "
+            "gymnax's own `step`, around your `step_env`, does."
         )
     shapes = [[x.shape for x in jax.tree.leaves(tree)] for tree in (observation, after)]
     if shapes[0] != shapes[1]:
         raise UserError(f"{spec!r} observes shapes {shapes[0]} at reset but {shapes[1]} in `step`.")
+    if not shapes[0]:
+        raise UserError(f"{spec!r} has nothing to observe.")
     return Task(spec, env, params, int(space.n), observation)
 
 

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from etude import specs
-from etude.errors import UserError
+from etude.errors import UserError, reason
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
 from etude.rules.base import Rule
 from etude.rules.disco import Disco, DiscoConfig
 from etude.rules.policy_gradient import PolicyGradient, PolicyGradientConfig
-from etude.rules.weights import load_disco103
+from etude.rules.weights import from_published, is_published_format, load_disco103
 from etude.storage import from_arrays, read_arrays, to_arrays, write_arrays
 
-__all__ = ["KINDS", "PUBLISHED", "Kind", "Rule", "load", "save"]
+__all__ = ["KINDS", "PUBLISHED", "Kind", "Rule", "kind_named", "kind_of", "load", "save"]
 
 RULE_FILE = "rule.npz"
 
@@ -43,7 +44,17 @@ PUBLISHED = {"disco103": ("disco", load_disco103)}
 
 
 def kind_of(rule: Rule) -> str:
-    return next(name for name, kind in KINDS.items() if isinstance(rule, kind.create))  # type: ignore[arg-type]
+    """The name of the rule's kind; the name of its class if it is of none of ours."""
+    kinds = (name for name, kind in KINDS.items() if type(rule) is kind.create)
+    return next(kinds, type(rule).__name__)
+
+
+def kind_named(spec: str) -> str:
+    """The kind of the rule that a spec names."""
+    name, _ = specs.split(spec)
+    if name in PUBLISHED:
+        return PUBLISHED[name][0]
+    return name if name in KINDS else _kind_in_file(_find_file(name))
 
 
 def load(spec: str, *, seed: int = 0) -> Rule:
@@ -58,34 +69,61 @@ def load(spec: str, *, seed: int = 0) -> Rule:
     if name in KINDS:
         config = specs.replace_fields(KINDS[name].config(), settings, f"Rule {name}")
         return KINDS[name].create(config, key=jax.random.key(seed))
-    if Path(name).exists():
-        return _load_file(Path(name), settings)
+    return _load_file(_find_file(name), settings)
+
+
+def save(path: Path | str, rule: Rule) -> None:
+    """Writes a rule file: its kind, its config and η."""
+    kind = kind_of(rule)
+    if kind not in KINDS:
+        raise UserError(f"{kind} is not a kind of rule that can be kept in a file.")
+    header = {"kind": kind, "config": dataclasses.asdict(rule.config)}  # type: ignore[attr-defined]
+    try:
+        write_arrays(Path(path), to_arrays(rule), header)
+    except OSError as error:
+        raise UserError(f"The rule cannot be written to {path}: {reason(error)}.") from None
+
+
+def _find_file(name: str) -> Path:
+    path = Path(name)
+    if path.exists():
+        return path / RULE_FILE if path.is_dir() else path
     names = [*PUBLISHED, *KINDS]
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}, and files."
     raise UserError(f"There is no rule {name!r} and no file of that name: {hint}")
 
 
-def save(path: Path, rule: Rule) -> None:
-    """Writes a rule file: its kind, its config and η."""
-    header = {"kind": kind_of(rule), "config": dataclasses.asdict(rule.config)}  # type: ignore[attr-defined]
-    write_arrays(path, to_arrays(rule), header)
+def _kind_in_file(path: Path) -> str:
+    arrays, header = read_arrays(path)
+    if is_published_format(arrays):
+        return "disco"
+    kind = header.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise UserError(f"{path} is not a rule file: it names no known kind of rule.")
+    return kind
 
 
 def _load_file(path: Path, settings: dict[str, str]) -> Rule:
-    path = path / RULE_FILE if path.is_dir() else path
+    kind = KINDS[_kind_in_file(path)]
     arrays, header = read_arrays(path)
-    kind = KINDS.get(header.get("kind", ""))
-    if kind is None:
-        raise UserError(f"{path} is not a rule file: it names no known kind of rule.")
-    fields = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in header.get("config", {}).items()
-    }
+    if is_published_format(arrays):  # weights as DeepMind publishes them
+        config = specs.replace_fields(kind.config(), settings, f"Rule {path}")
+        return from_published(arrays, config, str(path))
     try:
+        fields = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in header["config"].items()
+        }
         config = kind.config(**fields)
-    except TypeError:
+        config = specs.replace_fields(config, settings, f"Rule {path}")
+        like = jax.eval_shape(lambda: kind.create(config, key=jax.random.key(0)))
+    except UserError:
+        raise
+    except Exception:  # a damaged header can fail in any way
         raise UserError(f"{path} holds settings this version does not know.") from None
-    config = specs.replace_fields(config, settings, f"Rule {path}")
-    like = jax.eval_shape(lambda: kind.create(config, key=jax.random.key(0)))
-    return from_arrays(like, arrays, str(path))
+    rule = from_arrays(like, arrays, str(path))
+    for name, x in arrays.items():
+        if not np.isfinite(x).all():
+            raise UserError(f"{path} is damaged: {name} holds numbers that are not finite.")
+    return rule

@@ -19,9 +19,9 @@ from etude.types import Metrics, Rollout
 
 @dataclasses.dataclass(frozen=True)
 class ActorCriticConfig:
-    discount: float = 0.995
+    discount: float = 0.99
     """γ of the returns."""
-    td_lambda: float = 0.98
+    td_lambda: float = 0.95
     """λ of V-trace: 1 trusts the rewards seen, 0 trusts the value of the next state."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
@@ -33,7 +33,7 @@ class ActorCriticConfig:
     max_value: float = 300.0
     """Largest squashed value that the bins reach."""
     normalise: bool = True
-    """Whether large advantages are scaled down by their running standard deviation."""
+    """Whether advantages are divided by their running standard deviation."""
 
     def __post_init__(self):
         require(self, "discount td_lambda", checks.share, "from 0 to 1")
@@ -79,9 +79,7 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         advantage = estimate.advantage
         state = state.update(rollout.mean(advantage), rollout.mean(advantage**2))
         if config.normalise:
-            # Scaled down, never up, so that a solved agent's noise is not blown up. Whether that
-            # helps is not shown; it slows Catch (docs/rules.md).
-            advantage = advantage / jnp.maximum(1.0, state.deviation)
+            advantage = state.normalise(advantage, subtract_mean=False)
         targets = ActorCriticTargets(estimate.target, advantage)
         return jax.lax.stop_gradient(targets), state
 
@@ -99,7 +97,7 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         bonus = entropy(logits)
         total = pi_loss + config.value_cost * value_loss - config.entropy_cost * bonus
         metrics = {"pi_loss": pi_loss, "value_loss": value_loss, "entropy": bonus}
-        return total, {name: jnp.mean(x) for name, x in metrics.items()}
+        return total, {name: rollout.mean(x) for name, x in metrics.items()}
 
     def _value(self, output: Float[Array, "T1 B n"]) -> Float[Array, "T1 B"]:
         if self.config.bins:

@@ -113,7 +113,8 @@ class Disco(Rule[DiscoState, DiscoTargets]):
 
     def init(self, agent: Agent) -> DiscoState:
         rnn = self.network.rnn.lstm.zero_state()
-        return DiscoState(rnn, Moments.zero(), Moments.zero(), agent)
+        # A copy, for buffers that are shared with the agent's could not be donated.
+        return DiscoState(rnn, Moments.zero(), Moments.zero(), jax.tree.map(jnp.copy, agent))
 
     def targets(
         self, agent: Agent, state: DiscoState, rollout: Rollout
@@ -211,4 +212,4 @@ class Disco(Rule[DiscoState, DiscoTargets]):
             "y_entropy": entropy(jax.lax.stop_gradient(state["y"])),
             "z_entropy": entropy(jax.lax.stop_gradient(action["z"])),
         }
-        return total, {name: jnp.mean(x) for name, x in metrics.items()}
+        return total, {name: rollout.mean(x) for name, x in metrics.items()}

@@ -74,5 +74,5 @@ class PolicyGradient(Rule[Moments, PolicyGradientTargets]):
         logits = agent.policy(rollout.observation)[:-1]
         pi_loss = -targets.weight * log_prob(logits, rollout.action)
         bonus = entropy(logits)
-        metrics = {"pi_loss": jnp.mean(pi_loss), "entropy": jnp.mean(bonus)}
+        metrics = {"pi_loss": rollout.mean(pi_loss), "entropy": rollout.mean(bonus)}
         return pi_loss - self.config.entropy_cost * bonus, metrics

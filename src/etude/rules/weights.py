@@ -60,14 +60,23 @@ def our_name(published: str) -> str:
     return f"network.{prefix}encoder.{_ENCODER_MODULES[module]}.{leaf}"
 
 
-def from_published(arrays: dict[str, np.ndarray], config: DiscoConfig = DiscoConfig()) -> Disco:
+def is_published_format(arrays: dict[str, np.ndarray]) -> bool:
+    """Whether the arrays carry the published file's names instead of ours."""
+    return "lstm/lstm/linear/w" in arrays
+
+
+def from_published(
+    arrays: dict[str, np.ndarray],
+    config: DiscoConfig = DiscoConfig(),
+    source: str = "The file of published weights",
+) -> Disco:
     """The rule with the given arrays, named and laid out as in the published file."""
     like = jax.eval_shape(lambda: Disco(config, key=jax.random.key(0)))
     ours = {}
     for name, value in arrays.items():
         # Convolutions of width one carry a leading axis of size one.
         ours[our_name(name)] = value[0] if value.ndim == 3 else value
-    return from_arrays(like, ours, "The file of published weights")
+    return from_arrays(like, ours, source)
 
 
 def load_disco103(config: DiscoConfig = DiscoConfig()) -> Disco:

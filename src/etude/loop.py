@@ -1,0 +1,145 @@
+"""The host loop of every run: pieces of compiled work, with logs and checkpoints between."""
+
+import abc
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from etude.errors import UserError
+from etude.runs import RunFolder
+from etude.storage import named_leaves
+
+State = TypeVar("State")
+Record = dict[str, Any]
+"""One line of the log."""
+
+
+class Work(abc.ABC, Generic[State]):
+    """What a run does, as the loop sees it: a state that is moved on by a number of updates."""
+
+    @property
+    @abc.abstractmethod
+    def updates(self) -> int:
+        """How many there are to do."""
+
+    @property
+    @abc.abstractmethod
+    def log_every(self) -> int:
+        """How many are done between two records."""
+
+    @abc.abstractmethod
+    def shapes(self) -> State:
+        """The form of the state. All of the state goes into checkpoints, and nothing else does."""
+
+    @abc.abstractmethod
+    def init(self) -> State:
+        """The state at the start."""
+
+    @abc.abstractmethod
+    def advance(self, state: State, done: int, number: int) -> tuple[State, dict[str, np.ndarray]]:
+        """The state after `number` more updates, and their metrics. It may use up the old state.
+
+        Raises a `UserError` if the numbers went bad.
+        """
+
+    @abc.abstractmethod
+    def record(self, state: State, metrics: dict[str, np.ndarray], done: int) -> Record:
+        """The line to log after `done` updates."""
+
+    @abc.abstractmethod
+    def learned(self, state: State) -> PyTree:
+        """The part of the state that must be finite to be worth keeping."""
+
+    def prepare(self) -> None:
+        """Compiles what can be compiled before the clock starts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome(Generic[State]):
+    """Where a run stands when the loop ends."""
+
+    state: State
+    done: int
+    curve: list[Record]
+    """All records, those of earlier parts of a resumed run among them."""
+    steps_per_second: float
+    """Environment steps (of the records' `steps`) a second in this part of the run."""
+
+
+def run(
+    work: Work[State],
+    folder: RunFolder | None = None,
+    *,
+    report: Callable[[Record], None] = lambda record: None,
+    should_stop: Callable[[], bool] = lambda: False,
+    checkpoint_seconds: float = 30.0,
+) -> Outcome[State]:
+    """Runs from the folder's last checkpoint, if there is one, to the end or to `should_stop`."""
+    state, done, seconds = _start(work, folder)
+    curve = folder.metrics() if folder else []
+    if done < work.updates:
+        work.prepare()
+    before = (curve[-1]["steps"] if curve else 0, seconds)
+    saved, saved_at = done, time.monotonic()
+    while done < work.updates and not should_stop():
+        number = min(work.log_every, work.updates - done)
+        started = time.monotonic()
+        try:
+            state, metrics = work.advance(state, done, number)
+        except UserError as error:
+            raise UserError(f"{error}{_what_is_kept(folder)}") from error
+        seconds += time.monotonic() - started
+        done += number
+        record = {"updates": done, "seconds": round(seconds, 3)}
+        curve.append(record | work.record(state, metrics, done))
+        report(curve[-1])
+        if folder:
+            folder.log(curve[-1])
+        if folder and time.monotonic() - saved_at >= checkpoint_seconds:
+            _save(work, folder, state, done, seconds)
+            saved, saved_at = done, time.monotonic()
+    if saved < done:
+        _save(work, folder, state, done, seconds)
+    took = seconds - before[1]
+    speed = (curve[-1]["steps"] - before[0]) / took if took > 0 else 0.0
+    return Outcome(state, done, curve, speed)
+
+
+def _start(work: Work[State], folder: RunFolder | None) -> tuple[State, int, float]:
+    restored = folder.restore(work.shapes()) if folder else None
+    if restored is None:
+        return work.init(), 0, 0.0
+    state, progress = restored
+    return state, int(progress["updates"]), float(progress["seconds"])
+
+
+def _save(
+    work: Work[State], folder: RunFolder | None, state: State, done: int, seconds: float
+) -> None:
+    """Keeps the state if there is a folder; bad numbers are an error with or without one."""
+    if bad := first_bad_leaf(work.learned(state)):
+        raise UserError(
+            f"After update {done}, {bad} holds numbers that are not finite, so that nothing was "
+            f"saved.{_what_is_kept(folder)}"
+        )
+    if folder:
+        folder.save(state, {"updates": done, "seconds": seconds})
+
+
+def first_bad_leaf(tree: PyTree) -> str | None:
+    """The name of a leaf with NaN or infinite entries, if there is one."""
+    for name, x in named_leaves(jax.device_get(tree)).items():
+        if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+            return name
+    return None
+
+
+def _what_is_kept(folder: RunFolder | None) -> str:
+    if folder is None or not folder.has_checkpoint:
+        return ""
+    return f" The last good checkpoint is in {folder.path}."
