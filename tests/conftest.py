@@ -1,13 +1,24 @@
-"""What all tests share: 64-bit arithmetic on request, and repeatable property tests."""
+"""What all tests share: quick compilation, 64-bit arithmetic on request, repeatable properties."""
 
+import os
+import tempfile
 from collections.abc import Callable
 from typing import TypeVar
+
+# Before JAX is imported, here and in the processes that tests start: nearly all the time of the
+# tests is compilation, and the programs are small.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Programs that several tests use are compiled once. Each pytest worker has its own cache.
+_cache = tempfile.TemporaryDirectory(prefix="etude-tests-")
+jax.config.update("jax_compilation_cache_dir", _cache.name)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 settings.register_profile(
     "etude",

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from etude import cli
 from etude.storage import read_arrays
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,12 +95,27 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, tmp_pat
         (["tarin"], "tarin"),
     ],
 )
-def test_a_mistake_gets_a_sentence_and_exit_code_2(etude, tmp_path, arguments, words):
-    result = etude(*arguments)
-    assert result.returncode == 2
-    assert words in result.stderr + result.stdout
-    assert "Traceback" not in result.stderr
+def test_a_mistake_gets_a_sentence_and_exit_code_2(
+    environment, tmp_path, monkeypatch, capsys, arguments, words
+):
+    """In this process, for speed; the next test does the same in a real one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr(sys, "argv", ["etude", *arguments])
+    monkeypatch.setattr(cli, "_configure_jax", lambda: None)
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    printed = capsys.readouterr()
+    assert exit_.value.code == 2
+    assert words in printed.err + printed.out
     assert not list(tmp_path.iterdir()), "a refused command leaves nothing behind"
+
+
+def test_a_mistake_ends_a_real_process_the_same_way(etude, tmp_path):
+    result = etude("train", *SMALL, "--env", "katch")
+    assert result.returncode == 2
+    assert "did you mean 'catch'" in result.stderr and "Traceback" not in result.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_lists(etude):

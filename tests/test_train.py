@@ -215,7 +215,8 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
     ],
 )
 def test_a_mangled_file_gets_a_sentence(tmp_path, file, text, words):
-    folder = RunFolder.create(str(tmp_path / "run"), "", {"steps": 1})
+    folder = RunFolder.create(str(tmp_path / "run"), "")
+    folder.write_config({"steps": 1})
     (folder.path / file).write_text(text)
     with pytest.raises(UserError, match=words):
         folder.metrics()

@@ -38,8 +38,8 @@ class RunFolder:
         self.path = path
 
     @staticmethod
-    def create(out: str | None, name: str, config: dict[str, Any]) -> "RunFolder":
-        """A new folder (`out`, or a fresh one under `runs/`) that holds the config already."""
+    def create(out: str | None, name: str) -> "RunFolder":
+        """A new folder (`out`, or a fresh one under `runs/`). With its config, it will be a run."""
         path = Path(out) if out else _fresh_path(name)
         with _disk_errors(f"Cannot write to {path}"):
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -48,9 +48,7 @@ class RunFolder:
                     f"--resume {path}."
                 )
             path.mkdir(parents=True, exist_ok=True)
-            folder = RunFolder(path)
-            folder.write_config(config)
-        return folder
+        return RunFolder(path)
 
     @staticmethod
     def open(path: str) -> "RunFolder":

@@ -190,8 +190,9 @@ def new_folder(setup: Setup, out: str | None) -> RunFolder:
     """A folder that holds all that a run starts from: its settings and its rule."""
     config = {**dataclasses.asdict(setup.config), IMPORT_FROM: os.getcwd()}
     name = f"{setup.config.env}-{setup.config.rule.split(':')[0]}"
-    folder = RunFolder.create(out, name, config)
+    folder = RunFolder.create(out, name)
     rules.save(folder.path / rules.RULE_FILE, setup.rule)
+    folder.write_config(config)  # last, so that whatever has a config has all it starts from
     return folder
 
 
