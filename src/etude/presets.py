@@ -33,7 +33,7 @@ PRESETS: list[tuple[str, str, dict[str, Any]]] = [
     # The setting of the released notebook: 2 environments, 1 new trajectory in 32.
     ("disco*", "catch", dict(steps=57_792, replay_share=0.96875, learning_rate=1e-2)),
     ("actor_critic", "*", dict(batch=32, rollout=32, learning_rate=1e-3, torso=(128, 128))),
-    ("actor_critic", "catch", dict(steps=200_000, rollout=16)),
+    ("actor_critic", "catch", dict(steps=100_000, batch=8, rollout=16)),
     (
         "actor_critic",
         "gymnax/CartPole-v1",
