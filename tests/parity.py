@@ -5,17 +5,21 @@ import os
 import re
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from etude.agent import Agent, NetworkConfig
+from etude.discovery import Lifetime, MetaValue, MetaValueConfig
 from etude.errors import UserError
+from etude.learner import Learner
 from etude.moments import Moments
 from etude.nn import LSTMState
-from etude.optim import AdamState
+from etude.optim import AdamState, adam
+from etude.rules import weights
 from etude.rules.disco import Disco, DiscoState
-from etude.rules.weights import load_disco103
 from etude.storage import from_arrays, named_leaves
 from etude.types import Rollout
 
@@ -35,7 +39,7 @@ def files(pattern: str) -> list:
 
 def published_rule() -> Disco:
     try:
-        return load_disco103()
+        return weights.load_disco103()
     except UserError as error:
         pytest.skip(str(error))
 
@@ -74,9 +78,49 @@ class Golden:
     def tree(self, like, prefix: str):
         return from_arrays(like, self.under(prefix), prefix)
 
-    def adam(self, like, prefix: str) -> AdamState:
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        return adam(self.config["learning_rate"], self.config.get("max_abs_update", 1.0))
+
+    def optimiser_state(self, optimiser, like, prefix: str) -> tuple:
         count = jnp.asarray(self[f"{prefix}.count"])
-        return AdamState(count, self.tree(like, f"{prefix}.mu"), self.tree(like, f"{prefix}.nu"))
+        mu, nu = self.tree(like, f"{prefix}.mu"), self.tree(like, f"{prefix}.nu")
+        return (AdamState(count, mu, nu), *optimiser.init(like)[1:])
+
+    def learner(self, rule: Disco) -> Learner:
+        like = self.agent_like(rule, jax.random.key(0))
+        state = self.optimiser_state(self.optimiser, like, "init.opt")
+        return Learner(self.tree(like, "init.params"), state, self.rule_state(like, "init.state"))
+
+    def lifetime(self, rule: Disco) -> Lifetime:
+        c = self.config["value"]
+        config = MetaValueConfig(
+            torso=tuple(c["torso"]),
+            discount=c["discount"],
+            td_lambda=c["td_lambda"],
+            learning_rate=c["learning_rate"],
+            max_update=c["max_abs_update"],
+        )
+        observation = jnp.zeros(self.config["obs_dim"])
+        like = MetaValue.create(observation, config, key=jax.random.key(0)).network
+        value = MetaValue(
+            network=self.tree(like, "init.value_params"),
+            optimiser_state=self.optimiser_state(config.optimiser, like, "init.value_opt"),
+            advantage=self.moments("init.value_state.adv_ema"),
+            td=self.moments("init.value_state.td_ema"),
+            config=config,
+        )
+        return Lifetime(self.learner(rule), value)
+
+    @property
+    def meta_gradient(self) -> dict[str, np.ndarray]:
+        """By our names of the rule's leaves."""
+        start = "meta_grad/"
+        return {
+            weights.our_name(name[len(start) :]): value[0] if value.ndim == 3 else value
+            for name, value in self.arrays.items()
+            if name.startswith(start)
+        }
 
     def moments(self, prefix: str) -> Moments:
         return Moments(*(jnp.asarray(self[f"{prefix}.{k}"], float) for k in ("m1", "m2", "decay")))

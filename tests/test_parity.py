@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude.learner import Learner, mean_loss, update
-from etude.optim import adam
+from etude.learner import mean_loss, update
 from tests import parity
 
 LOGS = {
@@ -57,13 +56,7 @@ def check_state(golden: parity.Golden, step: str, state, tolerance: float) -> No
 def test_three_updates(path, precision):
     golden = parity.Golden(path)
     rule = parity.published_rule()
-    optimiser = adam(golden.config["learning_rate"], golden.config["max_abs_update"])
-    like = golden.agent_like(rule, jax.random.key(0))
-    agent = golden.tree(like, "init.params")
-    rule_state = golden.rule_state(like, "init.state")
-    start = Learner(agent, optimiser.init(agent), rule_state)
-    adam_state = golden.adam(like, "init.opt")
-    learner = Learner(agent, (adam_state, *start.optimiser_state[1:]), rule_state)
+    optimiser, learner = golden.optimiser, golden.learner(rule)
     step = jax.jit(lambda learner, rollout: update(rule, optimiser, learner, rollout))
     make_targets = jax.jit(type(rule).targets)
     gradient = jax.jit(jax.grad(mean_loss, has_aux=True))

@@ -4,6 +4,7 @@ import abc
 from typing import Generic, TypeVar
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from etude.agent import Agent, Heads
@@ -39,3 +40,14 @@ class Rule(eqx.Module, Generic[State, Targets]):
         self, agent: Agent, targets: Targets, rollout: Rollout
     ) -> tuple[Float[Array, "T B"], Metrics]:
         """The loss of each transition, and scalars to log."""
+
+    def target_cost(self, targets: Targets, state: State, rollout: Rollout) -> Float[Array, ""]:
+        """What discovery adds to the meta-loss for an update's targets; by default nothing.
+
+        `state` is what the rule kept with the agent before the update.
+        """
+        return jnp.zeros(())
+
+    def agent_cost(self, agent: Agent, rollout: Rollout) -> Float[Array, ""]:
+        """What discovery adds to the meta-loss for an updated agent; by default nothing."""
+        return jnp.zeros(())

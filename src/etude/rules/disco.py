@@ -13,6 +13,7 @@ from etude.checks import require
 from etude.distributions import entropy, kl_divergence, select_action
 from etude.moments import Moments
 from etude.nn import LSTMState
+from etude.remat import keep
 from etude.returns import categorical_mean, retrace, two_hot_cross_entropy
 from etude.rules.base import Rule
 from etude.rules.disco_network import (
@@ -61,6 +62,12 @@ class DiscoConfig:
     """Weight of the prediction of the next policy."""
     value_cost: float = 0.2
     """Weight of the action-value loss."""
+    target_mean_cost: float = 1e-3
+    """Discovery: weight of the squared means of π̂, ŷ and ẑ, which a softmax does not see."""
+    target_kl_cost: float = 1e-2
+    """Discovery: weight of KL(π⁻‖π̂), which keeps the policy target near the policy."""
+    prediction_entropy_cost: float = 1e-3
+    """Discovery: weight of the entropies of y and z after the updates, which it raises."""
 
     def __post_init__(self):
         sizes = "prediction hidden rnn embedding channels pi_channels"
@@ -69,6 +76,8 @@ class DiscoConfig:
         require(self, "max_value", checks.positive, "a positive number")
         require(self, "discount td_lambda target_decay", checks.share, "from 0 to 1")
         costs = "pi_cost y_cost z_cost aux_cost value_cost"
+        require(self, costs, checks.cost, "0 or more")
+        costs = "target_mean_cost target_kl_cost prediction_entropy_cost"
         require(self, costs, checks.cost, "0 or more")
 
 
@@ -123,9 +132,9 @@ class Disco(Rule[DiscoState, DiscoTargets]):
         values, advantage, td = self._estimate_values(online, target, state, rollout)
         inputs = NetworkInputs(rollout, online, target, values)
         proposed, rnn = self.network(inputs, state.rnn)
-        keep = self.config.target_decay
-        target_agent = jax.tree.map(lambda t, a: keep * t + (1.0 - keep) * a, state.target, agent)
-        return DiscoTargets(proposed, values), DiscoState(rnn, advantage, td, target_agent)
+        decay = self.config.target_decay
+        target_agent = jax.tree.map(lambda t, a: decay * t + (1.0 - decay) * a, state.target, agent)
+        return DiscoTargets(proposed, values), DiscoState(keep(rnn), advantage, td, target_agent)
 
     def _read(self, agent: Agent, rollout: Rollout) -> Reading:
         def summarise(predictions: Predictions):
@@ -137,11 +146,13 @@ class Disco(Rule[DiscoState, DiscoTargets]):
         prediction = agent.predict(embedding)
         z, q = agent.predict_actions(agent.consider(embedding), summarise)
         actions_last = lambda x: jnp.moveaxis(x, 0, -1)  # noqa: E731
-        return Reading(
-            pi=prediction["pi"],
-            y=self.network.embed_y(prediction["y"]),
-            z=tuple(map(actions_last, z)),
-            q=actions_last(q),
+        return keep(
+            Reading(
+                pi=prediction["pi"],
+                y=self.network.embed_y(prediction["y"]),
+                z=tuple(map(actions_last, z)),
+                q=actions_last(q),
+            )
         )
 
     def _estimate_values(
@@ -213,3 +224,19 @@ class Disco(Rule[DiscoState, DiscoTargets]):
             "z_entropy": entropy(jax.lax.stop_gradient(action["z"])),
         }
         return total, {name: rollout.mean(x) for name, x in metrics.items()}
+
+    def target_cost(
+        self, targets: DiscoTargets, state: DiscoState, rollout: Rollout
+    ) -> Float[Array, ""]:
+        proposed = targets.proposed
+        means = sum(jnp.square(jnp.mean(rollout.mean(x))) for x in jax.tree.leaves(proposed))
+        target_pi = jax.lax.stop_gradient(state.target.policy(rollout.observation)[:-1])
+        distance = rollout.mean(kl_divergence(target_pi, proposed.pi))
+        return self.config.target_mean_cost * means + self.config.target_kl_cost * distance
+
+    def agent_cost(self, agent: Agent, rollout: Rollout) -> Float[Array, ""]:
+        embedding = agent.embed(rollout.observation)
+        y = agent.predict(embedding)["y"]
+        z = agent.predict_action(agent.consider(embedding[:-1]), rollout.action)["z"]
+        bonus = jnp.mean(entropy(y)) + rollout.mean(entropy(z))
+        return -self.config.prediction_entropy_cost * bonus

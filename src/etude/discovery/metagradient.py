@@ -1,0 +1,124 @@
+"""The gradient of an outer loss through N agent updates, with respect to the rule. It is exact.
+
+What differs is only how it is computed. Memory: all that the updates computed (`full`), or each
+update's inputs and what rules and learner marked to be kept (`remat`), or the inputs of every
+√N-th update (`nested`), the rest being computed again. And the order of differentiation:
+the backward pass through an inner gradient is itself a pass through a backward pass, for which
+mixed mode has a cheaper form.
+"""
+
+import math
+from typing import Literal, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+from jaxtyping import PyTree
+
+from etude.agent import Agent
+from etude.discovery.problem import Problem
+from etude.learner import loss_gradient, mean_loss
+from etude.remat import remat
+from etude.rules.base import Rule
+from etude.types import Metrics, Rollout
+
+State = TypeVar("State")
+Memory = Literal["full", "remat", "nested"]
+
+
+class MetaGradient(NamedTuple):
+    gradient: Rule
+    """Of the meta-loss with respect to every leaf of the rule, itself a tree of the rule's form."""
+    state: PyTree
+    """What the updates changed, after them."""
+    metrics: Metrics
+
+
+def meta_gradient(
+    problem: Problem[State, PyTree],
+    rule: Rule,
+    state: State,
+    rollouts: Rollout,
+    validation: Rollout,
+    *,
+    memory: Memory = "nested",
+    mixed_mode: bool = True,
+) -> MetaGradient:
+    """Updates once on each of `rollouts`, stacked along a first axis, and differentiates the loss.
+
+    Rollouts are constants: an agent's influence on its own experience is not differentiated.
+    """
+    gradient = mixed_mode_gradient if mixed_mode else loss_gradient
+
+    def meta_loss(rule: Rule):
+        def step(state, rollout):
+            return problem.inner(rule, state, rollout, gradient)
+
+        after, aux = scan(step, state, rollouts, memory)
+        return problem.outer(rule, after, aux, validation)
+
+    gradients, (after, metrics) = jax.grad(meta_loss, has_aux=True)(rule)
+    return MetaGradient(gradients, after, metrics)
+
+
+def scan(step, state: State, rollouts: Rollout, memory: Memory) -> tuple[State, PyTree]:
+    """`jax.lax.scan`, of which a backward pass holds as much as `memory` says.
+
+    `nested` splits N into a product of two numbers near its root; a prime N has none, and is run
+    like `remat`.
+    """
+    if memory == "full":
+        return jax.lax.scan(step, state, rollouts)
+    step = remat(step)
+    length = rollouts.action.shape[0]
+    inner = nearest_divisor(length)
+    if memory == "remat" or inner == 1:
+        return jax.lax.scan(step, state, rollouts)
+
+    @remat
+    def several(state, rollouts):
+        return jax.lax.scan(step, state, rollouts)
+
+    chunks = jax.tree.map(lambda x: x.reshape(-1, inner, *x.shape[1:]), rollouts)
+    state, aux = jax.lax.scan(several, state, chunks)
+    return state, jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), aux)
+
+
+def nearest_divisor(n: int) -> int:
+    """The largest divisor of n that is no more than its root."""
+    return next(d for d in range(math.isqrt(n), 0, -1) if n % d == 0)
+
+
+@jax.custom_vjp
+def mixed_mode_gradient(
+    agent: Agent, rule: Rule, targets: PyTree, rollout: Rollout
+) -> tuple[Agent, Metrics]:
+    """`loss_gradient`, with a cheaper backward pass (MixFlow-MG, arXiv 2505.00793).
+
+    Let g = ∇_θ L(θ, x), x being targets and rule. The backward pass has to multiply a cotangent v
+    by ∂g/∂θ and by ∂g/∂x. Second derivatives are symmetric, so those products are the derivative
+    of ∇_{(θ, x)} L along v in θ: one forward-mode pass, which holds nothing but its inputs.
+    """
+    return loss_gradient(agent, rule, targets, rollout)
+
+
+def _forward(agent, rule, targets, rollout):
+    return mixed_mode_gradient(agent, rule, targets, rollout), (agent, rule, targets, rollout)
+
+
+def _backward(arguments, cotangents):
+    direction, _ = cotangents  # the metrics carry no gradient
+    inputs, constants = eqx.partition(arguments[:3], eqx.is_inexact_array)
+    rollout = arguments[3]
+
+    def loss(inputs):
+        agent, rule, targets = eqx.combine(inputs, constants)
+        return mean_loss(agent, rule, targets, rollout)[0]
+
+    def gradients(agent):
+        return jax.grad(loss)((agent, *inputs[1:]))
+
+    _, products = jax.jvp(gradients, inputs[:1], (direction,))
+    return (*products, None)  # rollouts are constants
+
+
+mixed_mode_gradient.defvjp(_forward, _backward)

@@ -1,0 +1,109 @@
+"""What discovery asks of a rule: that agents, updated under it, do well on fresh experience."""
+
+import abc
+import dataclasses
+from typing import Generic, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from etude.discovery.meta_value import MetaValue
+from etude.distributions import entropy, log_prob
+from etude.learner import Gradient, Learner, descend, loss_gradient
+from etude.rules.base import Rule
+from etude.types import Metrics, Rollout
+
+State = TypeVar("State")
+Aux = TypeVar("Aux")
+
+
+class Problem(abc.ABC, Generic[State, Aux]):
+    """Inner updates, and an outer loss after them. How to differentiate through is not its matter.
+
+    `State` is all that the updates change. `Aux` is what the outer loss wants to know of each
+    update (a cost of the targets, say): any tree of arrays, through which gradients flow.
+    """
+
+    @abc.abstractmethod
+    def inner(
+        self, rule: Rule, state: State, rollout: Rollout, gradient: Gradient = loss_gradient
+    ) -> tuple[State, Aux]:
+        """One update under the rule, by the given way to compute the agent's gradient."""
+
+    @abc.abstractmethod
+    def outer(
+        self, rule: Rule, state: State, aux: Aux, validation: Rollout
+    ) -> tuple[Float[Array, ""], tuple[State, Metrics]]:
+        """The meta-loss after all updates, whose `aux` have a new first axis."""
+
+
+class Lifetime(eqx.Module):
+    """All that changes while an agent of the population learns."""
+
+    learner: Learner
+    value: MetaValue
+
+
+class UpdateRecord(eqx.Module):
+    """What the meta-loss wants to know of an agent update."""
+
+    cost: Float[Array, "*N"]
+    metrics: Metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Discovery(Problem[Lifetime, UpdateRecord]):
+    """DiscoRL's problem (Oh et al., Nature 2025): an agent's return after N updates.
+
+    The meta-loss is a policy gradient on the validation rollout with the normalised advantage of a
+    separate meta-value function, an entropy bonus, and whatever costs the rule itself declares.
+    """
+
+    optimiser: optax.GradientTransformation
+    """The agent's."""
+    entropy_cost: float = 1e-2
+    """Weight of the updated policy's entropy."""
+
+    def inner(
+        self, rule: Rule, state: Lifetime, rollout: Rollout, gradient: Gradient = loss_gradient
+    ) -> tuple[Lifetime, UpdateRecord]:
+        """Agent and meta-value function learn from the same rollout and the same policy."""
+        learner = state.learner
+        targets, rule_state = rule.targets(learner.agent, learner.rule_state, rollout)
+        cost = rule.target_cost(targets, learner.rule_state, rollout)
+        value = state.value.update(learner.agent.policy(rollout.observation), rollout)
+        agent, optimiser_state, metrics = descend(
+            rule, self.optimiser, learner, targets, rollout, gradient
+        )
+        lifetime = Lifetime(Learner(agent, optimiser_state, rule_state), value)
+        return lifetime, UpdateRecord(cost, metrics)
+
+    def outer(
+        self, rule: Rule, state: Lifetime, aux: UpdateRecord, validation: Rollout
+    ) -> tuple[Float[Array, ""], tuple[Lifetime, Metrics]]:
+        agent = state.learner.agent
+        logits = agent.policy(validation.observation)
+        evaluation = state.value.evaluate(logits, validation)
+        value = state.value.observe(evaluation, validation)
+        advantage = value.advantage.normalise(evaluation.advantage)
+        pg_loss = -validation.mean(advantage * log_prob(logits[:-1], validation.action))
+        bonus = validation.mean(entropy(logits[:-1]))
+        reg_loss = (
+            rule.agent_cost(agent, validation) + jnp.mean(aux.cost) - self.entropy_cost * bonus
+        )
+        metrics = {
+            "meta_loss": pg_loss + reg_loss,
+            "pg_loss": pg_loss,
+            "reg_loss": reg_loss,
+            "entropy": bonus,
+            "value": jnp.mean(evaluation.value),
+            "advantage": validation.mean(evaluation.advantage),
+            "normalised_advantage": validation.mean(advantage),
+            "importance_weight": validation.mean(jnp.minimum(1.0, evaluation.rho)),
+            **{f"agent_{name}": jnp.mean(x) for name, x in aux.metrics.items()},
+        }
+        after = Lifetime(state.learner, value)
+        return pg_loss + reg_loss, jax.lax.stop_gradient((after, metrics))

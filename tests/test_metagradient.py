@@ -1,0 +1,235 @@
+"""The gradient through agent updates: against the released implementation, against itself computed
+in other ways, and against finite differences."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from etude.agent import Agent, Heads, NetworkConfig
+from etude.discovery import Discovery, Lifetime, MetaValue, MetaValueConfig, meta_gradient
+from etude.discovery.metagradient import nearest_divisor
+from etude.distributions import log_prob
+from etude.learner import Learner
+from etude.moments import Moments
+from etude.returns import lambda_returns
+from etude.rules.base import Rule
+from etude.rules.disco import Disco
+from etude.storage import named_leaves
+from tests import parity
+from tests.conftest import random_like
+from tests.test_learner import (
+    ACTIONS,
+    CONFIG,
+    OBSERVATION,
+    OPTIMISER,
+    dead_leaves,
+    jit,
+    make_learner,
+    make_rollout,
+    stack,
+)
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+LOGS = {
+    "adv": "advantage",
+    "entropy": "entropy",
+    "meta_loss": "meta_loss",
+    "normalized_adv": "normalised_advantage",
+    "pg_loss": "pg_loss",
+    "reg_loss": "reg_loss",
+    "val_importance_weight": "importance_weight",
+    "value": "value",
+}
+
+
+# --- The released implementation -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", parity.files("meta_gradient_*.npz"))
+def test_the_released_meta_gradient(path):
+    golden = parity.Golden(path)
+    rule = parity.published_rule()
+    rollouts = stack([golden.rollout(f"train{i}") for i in range(golden.config["inner_steps"])])
+    result = jit(functools.partial(meta_gradient, Discovery(golden.optimiser)))(
+        rule, golden.lifetime(rule), rollouts, golden.rollout("valid")
+    )
+
+    for theirs, expected in golden.under("meta_log").items():
+        parity.assert_close(result.metrics[LOGS[theirs]], expected, 1e-9, theirs)
+    assert_gradients_close(named_leaves(result.gradient), golden.meta_gradient, 1e-9)
+    ours = {"params": result.state.learner.agent, "value_params": result.state.value.network}
+    for name, tree in ours.items():
+        parity.assert_trees_close(tree, golden.under(f"final.{name}"), 1e-9, name)
+
+
+def assert_gradients_close(actual: dict, expected: dict, tolerance: float) -> None:
+    """Each leaf up to `tolerance` relative to its norm; where it is zero, so must ours be."""
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        assert actual[name].shape == value.shape, name
+        error, scale = np.linalg.norm(actual[name] - value), np.linalg.norm(value)
+        assert error <= tolerance * scale, f"{name}: off by {error / (scale or 1.0):.2e}"
+
+
+# --- A small case --------------------------------------------------------------------------------
+
+PROBLEM = Discovery(OPTIMISER)
+WAYS = [
+    (memory, mixed_mode)
+    for memory in ("full", "remat", "nested")
+    for mixed_mode in (False, True)
+    if (memory, mixed_mode) != ("full", False)
+]
+
+
+def make_lifetime(learner: Learner) -> Lifetime:
+    """Some way into a life: the optimisers' averages are not zero."""
+    config = MetaValueConfig(torso=(6, 5))
+    network = random_like(
+        lambda: MetaValue.create(jnp.zeros(OBSERVATION), config, key=jax.random.key(0)).network
+    )
+    moments = Moments(jnp.array(0.1), jnp.array(0.6), jnp.array(0.5))
+    warm = functools.partial(jax.tree.map, lambda x: x + (5 if x.dtype == int else 0.1))
+    value_state = config.optimiser.init(network)
+    value = MetaValue(network, warm(value_state), moments, moments, config)
+    learner = Learner(learner.agent, warm(learner.optimiser_state), learner.rule_state)
+    return Lifetime(learner, value)
+
+
+@pytest.fixture(scope="module")
+def disco():
+    """A rule, and the other arguments of its meta-gradient through four updates."""
+    with jax.enable_x64(True):
+        rule = random_like(lambda: Disco(CONFIG, key=jax.random.key(0)))
+        lifetime = make_lifetime(make_learner(rule))
+        yield rule, lifetime, stack([make_rollout(i) for i in range(4)]), make_rollout(4, steps=7)
+
+
+def compiled(memory="full", mixed_mode=False, problem=PROBLEM):
+    """Plain reverse-over-reverse unless told otherwise."""
+    return jit(functools.partial(meta_gradient, problem, memory=memory, mixed_mode=mixed_mode))
+
+
+@pytest.fixture(scope="module")
+def plain(disco):
+    with jax.enable_x64(True):
+        return compiled()(*disco)
+
+
+@pytest.mark.parametrize("memory, mixed_mode", WAYS)
+def test_every_way_to_compute_it_gives_the_same(disco, plain, memory, mixed_mode):
+    result = compiled(memory, mixed_mode)(*disco)
+    assert_same(result, plain)
+
+
+def assert_same(result, expected) -> None:
+    ours, theirs = named_leaves(result), named_leaves(expected)
+    assert_gradients_close(ours, theirs, 1e-8)
+
+
+def test_no_leaf_of_the_rule_is_dead(plain):
+    assert dead_leaves(plain.gradient) == []
+
+
+def test_finite_differences(disco, monkeypatch):
+    check_finite_differences(disco, monkeypatch)
+
+
+def check_finite_differences(arguments, monkeypatch, step: float = 1e-5) -> None:
+    """Along one random direction in each leaf of the rule.
+
+    What is a constant by definition (returns, Adam's denominator) does depend on the rule, which
+    finite differences see. So here nothing is a constant.
+    """
+    monkeypatch.setattr(jax.lax, "stop_gradient", lambda x: x)
+    rule, *others = arguments
+    function = compiled("remat", True)
+    random = np.random.default_rng(0)
+    leaves, tree = jax.tree.flatten(rule)
+    gradient = function(rule, *others).gradient
+    for i, (name, slope) in enumerate(named_leaves(gradient).items()):
+        direction = random.normal(size=slope.shape)
+
+        def moved(distance, i=i, direction=direction):
+            changed = [*leaves[:i], leaves[i] + distance * direction, *leaves[i + 1 :]]
+            return function(jax.tree.unflatten(tree, changed), *others).metrics["meta_loss"]
+
+        difference = (moved(step) - moved(-step)) / (2.0 * step)
+        scale = np.linalg.norm(slope) * np.linalg.norm(direction)
+        error = abs(difference - np.vdot(slope, direction))
+        assert error <= 1e-5 * scale + 1e-8, f"{name}: off by {error / scale:.2e}"  # rounding
+
+
+def test_vmap_over_agents_is_the_same_as_one_by_one(disco, plain):
+    rule, lifetime, rollouts, validation = disco
+    other = make_lifetime(make_learner(rule, scale=0.4))
+    both = jit(jax.vmap(functools.partial(meta_gradient, PROBLEM), in_axes=(None, 0, None, None)))
+    together = both(rule, stack([lifetime, other]), rollouts, validation)
+    assert_same(jax.tree.map(lambda x: x[0], together), plain)
+
+
+@pytest.mark.parametrize("n, divisor", [(1, 1), (2, 1), (7, 1), (12, 3), (20, 4), (40, 5), (36, 6)])
+def test_nearest_divisor(n, divisor):
+    assert nearest_divisor(n) == divisor
+
+
+# --- Another rule --------------------------------------------------------------------------------
+
+
+class LearnedDiscount(Rule):
+    """An actor-critic with a learned γ in its targets and a learned weight in its loss."""
+
+    gamma: jax.Array
+    value_cost: jax.Array
+
+    def heads(self, num_actions):
+        return Heads(state={"pi": num_actions, "value": 1})
+
+    def init(self, agent):
+        return jnp.zeros((), jnp.int32)
+
+    def targets(self, agent, state, rollout):
+        value = agent.predict(agent.embed(rollout.observation))["value"][..., 0]
+        discount = jax.nn.sigmoid(self.gamma) * rollout.discount(1.0)
+        half = jnp.full_like(discount, 0.5)
+        returns = lambda_returns(jax.lax.stop_gradient(value[1:]), rollout.reward, discount, half)
+        # Targets may hold integers as well; nothing flows back through them.
+        return {"returns": returns, "updates": state}, state + 1
+
+    def loss(self, agent, targets, rollout):
+        prediction = agent.predict(agent.embed(rollout.observation))
+        error = targets["returns"] - prediction["value"][:-1, :, 0]
+        log_pi = log_prob(prediction["pi"][:-1], rollout.action)
+        loss = jnp.exp(self.value_cost) * jnp.square(error) - jax.lax.stop_gradient(error) * log_pi
+        return loss, {"updates": targets["updates"].astype(loss.dtype)}
+
+
+@pytest.fixture(scope="module")
+def learned_discount():
+    with jax.enable_x64(True):
+        rule = LearnedDiscount(jnp.array(0.3), jnp.array(-0.5))
+        make = lambda: Agent(  # noqa: E731
+            jnp.zeros(OBSERVATION),
+            ACTIONS,
+            rule.heads(ACTIONS),
+            NetworkConfig(torso=(6, 5)),
+            key=jax.random.key(0),
+        )
+        learner = Learner.create(random_like(make), rule, OPTIMISER)
+        rollouts = stack([make_rollout(i) for i in range(4)])
+        yield rule, make_lifetime(learner), rollouts, make_rollout(4)
+
+
+def test_a_rule_without_the_heads_of_disco(learned_discount):
+    expected = compiled()(*learned_discount)
+    assert dead_leaves(expected.gradient) == []
+    for memory, mixed_mode in WAYS:
+        assert_same(compiled(memory, mixed_mode)(*learned_discount), expected)
+
+
+def test_finite_differences_of_a_learned_discount(learned_discount, monkeypatch):
+    check_finite_differences(learned_discount, monkeypatch)
