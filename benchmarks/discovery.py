@@ -15,6 +15,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import optax
+from gymnax.environments import spaces
 
 from benchmarks.measure import Measured, measure
 from etude import envs, rules
@@ -26,7 +27,6 @@ from etude.envs import Task
 from etude.envs.catch import Catch
 from etude.learner import Learner
 from etude.optim import adam
-from gymnax.environments import spaces
 
 ENVS, STEPS, VALIDATION_STEPS = 32, 16, 32
 NETWORK = NetworkConfig(torso=(512, 512), model=256, head=256)

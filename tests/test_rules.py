@@ -13,7 +13,8 @@ from etude.returns import categorical_mean
 from etude.trainer import train
 from tests import parity
 
-SMALL = dict(torso=(32,), model=16, head=16, batch=16, rollout=8, log_every=100, schedule="cosine")
+SMALL = dict(torso=(32,), model=16, head=16, batch=16, rollout=8, replay_share=0.0, log_every=100)
+SMALL |= dict(schedule="cosine")
 ACTOR_CRITIC = [
     "actor_critic:discount=0.9,bins=0",
     "actor_critic:discount=0.9,bins=121,max_value=6",
@@ -39,7 +40,7 @@ def value_head(result, observations):
 @pytest.mark.parametrize("rule", ACTOR_CRITIC)
 def test_actor_critic_finds_the_values(probe, rule):
     seen, values = VALUES[probe]
-    result = train(f"tests.probes:{probe}", rule, steps=100_000, learning_rate=1e-2, **SMALL)
+    result = train(f"tests.probes:{probe}", rule, steps=200_000, learning_rate=1e-2, **SMALL)
     np.testing.assert_allclose(value_head(result, seen), values, rtol=0.05, atol=0.05)
 
 
@@ -59,14 +60,16 @@ def test_replay_does_not_break_the_actor_critic():
 @pytest.fixture(scope="module")
 def disco103():
     parity.published_rule()
-    return "disco103:discount=0.9"
+    return "disco103:discount=0.9,bins=121,max_value=6"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("probe", ["DelayedReward", "EndlessReward"])
-def test_disco_finds_the_action_values(disco103, probe):
+@pytest.mark.parametrize(
+    ("probe", "steps"), [("DelayedReward", 64_000), ("EndlessReward", 160_000)]
+)
+def test_disco_finds_the_action_values(disco103, probe, steps):
     seen, values = VALUES[probe]
-    result = train(f"tests.probes:{probe}", disco103, steps=64_000, learning_rate=3e-3, **SMALL)
+    result = train(f"tests.probes:{probe}", disco103, steps=steps, learning_rate=1e-2, **SMALL)
     agent = result.agent()
     embedding = agent.embed(jnp.asarray(seen)[:, None])
     prediction = agent.predict_actions(agent.consider(embedding))
@@ -76,7 +79,7 @@ def test_disco_finds_the_action_values(disco103, probe):
 
 @pytest.mark.slow
 def test_disco_finds_the_best_action(disco103):
-    result = train("tests.probes:MatchSign", disco103, steps=64_000, learning_rate=3e-3, **SMALL)
+    result = train("tests.probes:MatchSign", disco103, steps=64_000, learning_rate=1e-2, **SMALL)
     assert result.summary["final_return"]["mean"] > 0.95
 
 

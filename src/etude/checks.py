@@ -30,5 +30,12 @@ def counts(x: int | tuple[int, ...]) -> bool:
     return all(n >= 1 for n in (x if isinstance(x, tuple) else (x,)))
 
 
+SEED = "from 0 to 4294967295"
+
+
+def seed(x: int) -> bool:
+    return 0 <= x < 2**32
+
+
 def odd_bins(x: int) -> bool:
     return x >= 3 and x % 2 == 1

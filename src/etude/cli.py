@@ -1,4 +1,4 @@
-"""The command line: `etude train`, `envs`, `rules`, `plot`, `play`."""
+"""The command line: `etude train`, `discover`, `envs`, `rules`, `plot`, `play`."""
 
 import dataclasses
 import importlib.util
@@ -20,6 +20,7 @@ from rich.table import Table
 
 from etude import envs, rules
 from etude.config import TrainConfig
+from etude.discovery.config import DiscoverConfig
 from etude.errors import UserError, reason
 from etude.progress import ProgressReport, duration
 from etude.rules.weights import cache_dir
@@ -52,10 +53,7 @@ def train(
     """
     from etude.trainer import Setup, new_folder, open_folder
 
-    if not checkpoint_seconds >= 0:
-        raise UserError(f"--checkpoint-seconds must be 0 or more, not {checkpoint_seconds}.")
-    if tensorboard and importlib.util.find_spec("tensorboardX") is None:
-        raise UserError("--tensorboard needs the package tensorboardX: pip install tensorboardX.")
+    _check_run_options(checkpoint_seconds, tensorboard)
     if resume is None:
         setup = Setup.create(config)
         folder = new_folder(setup, out)
@@ -83,27 +81,50 @@ def _train(setup: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard
             "Note: every episode is cut after 1 step, gymnax's default; if that is not meant, give "
             "the environment `default_params` with another max_steps_in_episode."
         )
-    progress = ProgressReport(out, config.steps_after(config.updates), config.seeds)
+    total = config.steps_after(config.updates)
+
+    def describe(record: dict[str, Any]) -> str:
+        return f"{record['steps']:,} of {total:,} steps · return {record['return']:.3g}"
+
+    progress = ProgressReport(out, "Training", config.updates, describe)
+    with _watched(progress, folder, checkpoint_seconds, tensorboard) as options:
+        result = run(setup, folder, **options)
+    if result.summary["updates"] < config.updates:
+        _stopped("train", folder)
+    records = folder.metrics()
+    if has_curve(records):
+        plot_curves([(label_of(folder), records)], folder.path / "curve.png")
+    _print_summary(result.summary, folder)
+
+
+@contextmanager
+def _watched(
+    progress: ProgressReport, folder: RunFolder, checkpoint_seconds: float, tensorboard: bool
+) -> Iterator[dict[str, Any]]:
+    """What every run in a terminal has: progress, Ctrl-C, TensorBoard. As options of the loop."""
     with progress, _stop_on_interrupt() as stop, _tensorboard(folder, tensorboard) as write:
 
         def report(record: dict[str, Any]) -> None:
             progress(record)
             write(record)
 
-        result = run(
-            setup,
-            folder,
+        yield dict(
             report=report,
             should_stop=lambda: stop["asked"],
             checkpoint_seconds=checkpoint_seconds,
         )
-    if result.summary["updates"] < config.updates:
-        say(f"Stopped and saved. Go on with: etude train --resume {folder.path}")
-        sys.exit(130)
-    records = folder.metrics()
-    if has_curve(records):
-        plot_curves([(label_of(folder), records)], folder.path / "curve.png")
-    _print_summary(result.summary, folder)
+
+
+def _stopped(command: str, folder: RunFolder) -> NoReturn:
+    say(f"Stopped and saved. Go on with: etude {command} --resume {folder.path}")
+    sys.exit(130)
+
+
+def _check_run_options(checkpoint_seconds: float, tensorboard: bool) -> None:
+    if not checkpoint_seconds >= 0:
+        raise UserError(f"--checkpoint-seconds must be 0 or more, not {checkpoint_seconds}.")
+    if tensorboard and importlib.util.find_spec("tensorboardX") is None:
+        raise UserError("--tensorboard needs the package tensorboardX: pip install tensorboardX.")
 
 
 @contextmanager
@@ -160,6 +181,82 @@ def _print_summary(summary: dict[str, Any], folder: RunFolder) -> None:
     table.add_row("parameters", f"sha256 {summary['params_sha256'][:16]}…")
     table.add_row("run folder", escape(str(folder.path)))
     out.print(table, highlight=False)
+
+
+@app.command
+def discover(
+    config: tyro.conf.OmitArgPrefixes[DiscoverConfig] = DiscoverConfig(),
+    out: str | None = None,
+    resume: str | None = None,
+    checkpoint_seconds: float = 60.0,
+    tensorboard: bool = False,
+) -> None:
+    """Discover a rule: learn it by gradient descent through the learning of a population of agents.
+
+    Args:
+        out: Folder for the run; by default a new one under runs/. Its rule: etude train --rule DIR.
+        resume: Continue the run in this folder, to its end or to a later one given by --meta-steps.
+        checkpoint_seconds: Time between checkpoints; 0 for one after each line of metrics.
+        tensorboard: Also write TensorBoard events into the run folder.
+    """
+    from etude.discovery.trainer import DiscoveryRun, new_folder, open_folder
+
+    _check_run_options(checkpoint_seconds, tensorboard)
+    if resume is None:
+        discovery = DiscoveryRun.create(config)
+        folder = new_folder(discovery, out)
+    else:
+        default = DiscoverConfig()
+        longer = dataclasses.replace(default, meta_steps=config.meta_steps)
+        if out is not None or config != longer:
+            raise UserError(
+                "--resume goes on with the run's own settings: only --meta-steps can change."
+            )
+        given = config.meta_steps if config != default else None
+        discovery, folder = open_folder(resume, given)
+    with folder.locked():
+        _discover(discovery, folder, checkpoint_seconds, tensorboard)
+
+
+def _discover(
+    discovery: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard: bool
+) -> None:
+    from etude.discovery.report import describe, plot_discovery
+    from etude.discovery.trainer import run
+
+    config = discovery.config
+    say(
+        f"Discovering a rule on {', '.join(config.env_names)}: {config.agents} agents, "
+        f"{config.inner_updates} inner updates, {config.meta_steps:,} meta-steps → {folder.path}"
+    )
+    progress = ProgressReport(
+        out, "Discovering", config.meta_steps, lambda record: describe(record, config.meta_steps)
+    )
+    with _watched(progress, folder, checkpoint_seconds, tensorboard) as options:
+        summary = run(discovery, folder, **options)
+    plot_discovery(folder.metrics(), folder.path / "discovery.png")
+    if summary["meta_steps"] < config.meta_steps:
+        _stopped("discover", folder)
+    _print_discovery(summary, folder)
+
+
+def _print_discovery(summary: dict[str, Any], folder: RunFolder) -> None:
+    if check := summary["last_check"]:
+        table = Table(box=None)
+        for column in ("fresh agents in", "untrained", "this rule", "95% interval", "actor-critic"):
+            table.add_column(column)
+        for name, result in check["returns"].items():
+            table.add_row(
+                name,
+                f"{check['floor'][name]:.3g}",
+                f"{result['mean']:.3g}",
+                f"{result['low']:.3g} to {result['high']:.3g}",
+                f"{check['baseline'][name]['mean']:.3g}",
+            )
+        out.print(table, highlight=False)
+    say(f"Time: {duration(summary['seconds'])}, {summary['environment_steps']:,} steps.")
+    say(f"The rule of meta-step {summary['best_meta_step']:,} is kept. Use it with:")
+    say(f"  etude train --rule {folder.path}")
 
 
 @app.command(name="envs")

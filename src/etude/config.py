@@ -1,12 +1,14 @@
 """The settings of a training run, and the sentences for those that make no sense."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from etude import checks
 from etude.agent import NetworkConfig
 from etude.checks import require
 from etude.errors import UserError
+
+Config = TypeVar("Config")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +60,7 @@ class TrainConfig:
     def __post_init__(self):
         numbers = "steps seeds batch rollout replay_capacity model head log_every"
         require(self, numbers, checks.counts, "at least 1")
-        require(self, "seed", lambda x: 0 <= x < 2**32, "from 0 to 4294967295")
+        require(self, "seed", checks.seed, checks.SEED)
         require(self, "warmup weight_decay", checks.cost, "0 or more")
         require(self, "learning_rate max_update", checks.positive, "a positive number")
         require(self, "replay_share", lambda x: 0 <= x < 1, "at least 0 and below 1")
@@ -100,15 +102,15 @@ class TrainConfig:
         return (self.filling_rollouts + updates) * self.steps_per_update
 
 
-def from_json(fields: dict[str, Any]) -> TrainConfig:
-    """The config as it was saved."""
-    known = {f.name for f in dataclasses.fields(TrainConfig)}
+def from_json(kind: type[Config], fields: dict[str, Any]) -> Config:
+    """A config (a dataclass) as it was saved."""
+    known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     if unknown := fields.keys() - known:
         raise UserError(
             f"The saved config holds settings this version lacks: {', '.join(unknown)}."
         )
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
     try:
-        return TrainConfig(**values)
+        return kind(**values)
     except (TypeError, ValueError) as error:  # a file that someone mangled
         raise UserError(f"The saved config makes no sense: {error}.") from None

@@ -41,19 +41,22 @@ class Work(abc.ABC, Generic[State]):
         """The state at the start."""
 
     @abc.abstractmethod
-    def advance(self, state: State, done: int, number: int) -> tuple[State, dict[str, np.ndarray]]:
+    def advance(self, state: State, done: int, number: int) -> tuple[State, dict[str, Any]]:
         """The state after `number` more updates, and their metrics. It may use up the old state.
 
         Raises a `UserError` if the numbers went bad.
         """
 
     @abc.abstractmethod
-    def record(self, state: State, metrics: dict[str, np.ndarray], done: int) -> Record:
+    def record(self, state: State, metrics: dict[str, Any], done: int) -> Record:
         """The line to log after `done` updates."""
 
     @abc.abstractmethod
     def learned(self, state: State) -> PyTree:
         """The part of the state that must be finite to be worth keeping."""
+
+    def saved(self, state: State, folder: RunFolder) -> None:
+        """Writes whatever else belongs beside a new checkpoint; by default nothing."""
 
     def prepare(self) -> None:
         """Compiles what can be compiled before the clock starts."""
@@ -129,6 +132,7 @@ def _save(
         )
     if folder:
         folder.save(state, {"updates": done, "seconds": seconds})
+        work.saved(state, folder)
 
 
 def first_bad_leaf(tree: PyTree) -> str | None:

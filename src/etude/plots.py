@@ -1,13 +1,14 @@
 """Figures: learning curves with bands over seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
 
-from etude.errors import UserError
+from etude.errors import UserError, reason
 from etude.runs import RunFolder
 
 
@@ -40,37 +41,52 @@ def smooth(x: np.ndarray, width: int) -> np.ndarray:
     return np.convolve(x, kernel, "same") / np.convolve(np.ones(len(x)), kernel, "same")
 
 
-def plot_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path) -> None:
-    """Overlays the learning curves of labelled runs: the mean over seeds, with a 95% band."""
+@contextmanager
+def figure_file(
+    path: Path, size: tuple[float, float] = (7, 4.5), grid: tuple[int, int] = (1, 1)
+) -> Iterator[Any]:
+    """Axes to draw on (a grid of them, or one); the figure is written when all is drawn."""
+    if path.is_dir():
+        raise UserError(f"The figure cannot be written to {path}: it is a folder.")
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
+    figure, axes = plt.subplots(*grid, figsize=size, layout="constrained")
+    try:
+        yield axes
+        figure.savefig(path, dpi=130)
+    except OSError as error:
+        raise UserError(f"The figure cannot be written to {path}: {reason(error)}.") from None
+    finally:
+        plt.close(figure)
+
+
+def tidy(axes: Any, x_label: str, y_label: str) -> None:
+    """The looks that all our axes share."""
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize="small")
+
+
+def plot_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path) -> None:
+    """Overlays the learning curves of labelled runs: the mean over seeds, with a 95% band."""
     runs = [(label, records) for label, records in runs if has_curve(records)]
     if not runs:
         raise UserError("There are no finished episodes to plot yet.")
-    if path.is_dir():
-        raise UserError(f"The figure cannot be written to {path}: it is a folder.")
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for label, records in runs:
-        steps, returns = curve_arrays(records)
-        width = max(1, len(steps) // 50)
-        mean, low, high = (smooth(x, width) for x in band(returns))
-        (line,) = axes.plot(steps, mean, label=label, linewidth=1.8)
-        if returns.shape[1] > 1:
-            axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-    axes.set_xlabel("environment steps")
-    axes.set_ylabel("episode return")
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", frameon=False, fontsize="small")
-    try:
-        figure.savefig(path, dpi=130)
-    except (OSError, ValueError) as error:
-        raise UserError(f"The figure cannot be written to {path}: {error}.") from None
-    finally:
-        plt.close(figure)
+    with figure_file(path) as axes:
+        for label, records in runs:
+            steps, returns = curve_arrays(records)
+            width = max(1, len(steps) // 50)
+            mean, low, high = (smooth(x, width) for x in band(returns))
+            (line,) = axes.plot(steps, mean, label=label, linewidth=1.8)
+            if returns.shape[1] > 1:
+                axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+        tidy(axes, "environment steps", "episode return")
 
 
 def label_of(folder: RunFolder) -> str:

@@ -33,7 +33,11 @@ PRESETS: list[tuple[str, str, dict[str, Any]]] = [
     # The setting of the released notebook: 2 environments, 1 new trajectory in 32.
     ("disco*", "catch", dict(steps=57_792, replay_share=0.96875, learning_rate=1e-2)),
     ("actor_critic", "*", dict(batch=32, rollout=32, learning_rate=1e-3, torso=(128, 128))),
-    ("actor_critic", "catch", dict(steps=100_000, batch=8, rollout=16)),
+    (
+        "actor_critic",
+        "catch",
+        dict(steps=60_000, batch=8, rollout=16, rule=dict(entropy_cost=0.03)),
+    ),
     (
         "actor_critic",
         "gymnax/CartPole-v1",
@@ -42,7 +46,7 @@ PRESETS: list[tuple[str, str, dict[str, Any]]] = [
             batch=8,
             learning_rate=3e-3,
             schedule="cosine",
-            rule=dict(discount=0.995, td_lambda=0.98),
+            rule=dict(discount=0.995, td_lambda=0.98, entropy_cost=0.003),
         ),
     ),
     (
@@ -62,8 +66,11 @@ PRESETS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-def resolve(config: TrainConfig, rule_kind: str) -> TrainConfig:
-    """`config` with every gap filled; `rule_kind` decides for rules that come from a file."""
+def resolve(
+    config: TrainConfig, rule_kind: str, suggested: dict[str, Any] | None = None
+) -> TrainConfig:
+    """`config` with every gap filled. `rule_kind` decides for rules that come from a file; what
+    the file itself has `suggested` goes before the presets."""
     env, _ = specs.split(config.env)
     rule, given = specs.split(config.rule)
     values, rule_settings = dict(BASE), {}
@@ -72,6 +79,7 @@ def resolve(config: TrainConfig, rule_kind: str) -> TrainConfig:
         if fits and fnmatch.fnmatch(env, env_pattern):
             values |= settings
             rule_settings |= values.pop(RULE, {})
+    values |= suggested or {}
     gaps = {k: v for k, v in values.items() if getattr(config, k) is None}
     if rule == rule_kind:  # a rule from a file brings its own settings
         gaps["rule"] = specs.join(rule, {k: str(v) for k, v in rule_settings.items()} | given)

@@ -1,6 +1,7 @@
 """What a run shows while it goes: a live line in a terminal, plain lines elsewhere."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -10,10 +11,13 @@ PLAIN_SECONDS = 5.0
 
 
 class ProgressReport:
-    """Steps, return, speed and time left, from the records of a run as they come."""
+    """How far a run is, what it says of itself, and time left, from its records as they come."""
 
-    def __init__(self, console: Console, total_steps: int, seeds: int):
-        self._console, self._total, self._seeds = console, total_steps, seeds
+    def __init__(
+        self, console: Console, title: str, total: int, describe: Callable[[dict[str, Any]], str]
+    ):
+        """`total` is the run's number of updates; `describe` puts a record into words."""
+        self._console, self._total, self._describe = console, total, describe
         self._first: dict[str, Any] | None = None
         self._shown_at = 0.0
         self._live = Progress(
@@ -23,7 +27,7 @@ class ProgressReport:
             console=console,
             transient=True,
         )
-        self._bar = self._live.add_task("Training", total=total_steps, line="compiling…")
+        self._bar = self._live.add_task(title, total=total, line="compiling…")
 
     def __enter__(self) -> "ProgressReport":
         if self._console.is_terminal:
@@ -36,23 +40,23 @@ class ProgressReport:
         self._live.stop()
 
     def __call__(self, record: dict[str, Any]) -> None:
-        line = self._line(record)
+        line = f"{self._describe(record)}{self._pace(record)}"
         self._first = self._first or record
         if self._console.is_terminal:
-            self._live.update(self._bar, completed=record["steps"], line=line)
-        elif time.monotonic() - self._shown_at > PLAIN_SECONDS or record["steps"] >= self._total:
-            self._console.print(line, highlight=False, soft_wrap=True)
+            self._live.update(self._bar, completed=record["updates"], line=line)
+        elif time.monotonic() - self._shown_at > PLAIN_SECONDS or record["updates"] >= self._total:
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
             self._shown_at = time.monotonic()
 
-    def _line(self, record: dict[str, Any]) -> str:
-        parts = [f"{record['steps']:,} of {self._total:,} steps", f"return {record['return']:.3g}"]
-        # The first record's time holds the compilation, so speed is measured from there.
-        if self._first is not None and record["seconds"] > self._first["seconds"]:
-            steps = record["steps"] - self._first["steps"]
-            speed = steps / (record["seconds"] - self._first["seconds"])
-            left = max(0, self._total - record["steps"]) / speed
-            parts += [f"{speed * self._seeds:,.0f} steps/s", f"{duration(left)} left"]
-        return " · ".join(parts)
+    def _pace(self, record: dict[str, Any]) -> str:
+        """Speed and time left, measured from the first record on."""
+        if self._first is None or record["seconds"] <= self._first["seconds"]:
+            return ""
+        took = record["seconds"] - self._first["seconds"]
+        left = took / (record["updates"] - self._first["updates"])
+        left *= max(0, self._total - record["updates"])
+        speed = (record["steps"] - self._first["steps"]) / took
+        return f" · {speed:,.0f} steps/s · {duration(left)} left"
 
 
 def duration(seconds: float) -> str:

@@ -15,6 +15,9 @@ from etude.storage import from_arrays, read_arrays, to_arrays, write_arrays, wri
 
 CONFIG, METRICS, CHECKPOINT, SUMMARY = "config.json", "metrics.jsonl", "checkpoint", "summary.json"
 LOCK = ".lock"
+
+IMPORT_FROM = "import_from"
+"""The folder a run was started in, from which environments named module:Class are imported."""
 State = TypeVar("State")
 
 try:
@@ -64,6 +67,12 @@ class RunFolder:
         with _disk_errors(f"Cannot write the config in {self.path}"):
             (self.path / SUMMARY).unlink(missing_ok=True)
             self._write_json(CONFIG, config)
+
+    def extend(self, field: str, value: int) -> None:
+        """Writes a later end of the run down."""
+        config = self.config()
+        if config[field] != value:
+            self.write_config(config | {field: value})
 
     @property
     def has_checkpoint(self) -> bool:

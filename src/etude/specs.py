@@ -22,6 +22,17 @@ def split(spec: str) -> tuple[str, dict[str, str]]:
     return name, settings
 
 
+def split_list(text: str) -> list[str]:
+    """The specs in a list with commas. A piece like `columns=5` goes on with the spec before it."""
+    found: list[str] = []
+    for piece in filter(None, (x.strip() for x in text.split(","))):
+        if found and "=" in piece and ":" not in piece:
+            found[-1] += f",{piece}"
+        else:
+            found.append(piece)
+    return found
+
+
 def join(name: str, settings: dict[str, str]) -> str:
     """What `split` takes apart."""
     return f"{name}:{','.join(f'{k}={v}' for k, v in settings.items())}" if settings else name

@@ -17,7 +17,7 @@ from etude.errors import UserError, reason
 from etude.loop import Record
 from etude.presets import resolve
 from etude.rules import Rule
-from etude.runs import RunFolder
+from etude.runs import IMPORT_FROM, RunFolder
 from etude.storage import sha256_of
 from etude.training import (
     LAST_EPISODES,
@@ -26,9 +26,6 @@ from etude.training import (
     first_non_finite,
     seed_keys,
 )
-
-IMPORT_FROM = "import_from"
-"""The folder a run was started in, from which environments named module:Class are imported."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +60,10 @@ class Setup(loop.Work[TrainState]):
         config: TrainConfig, *, task: Task | None = None, rule: Rule | None = None
     ) -> "Setup":
         """Finds environment and rule (unless they are given) and fills in the presets."""
-        kind = rules.kind_named(config.rule) if rule is None else rules.kind_of(rule)
-        config = resolve(config, kind)
+        if rule is None:
+            config = resolve(config, rules.kind_named(config.rule), rules.suggested(config.rule))
+        else:
+            config = resolve(config, rules.kind_of(rule))
         task = envs.make(config.env) if task is None else task
         rule = rules.load(config.rule, seed=config.seed) if rule is None else rule
         setup = Setup(task, rule, config, Training.create(task, config))
@@ -200,9 +199,8 @@ def open_folder(path: str, steps: int | None = None) -> tuple[Setup, RunFolder]:
     """A run to be continued, by default to its own end, or to a later one."""
     folder = RunFolder.open(path)
     saved = folder.config()
-    if import_from := saved.pop(IMPORT_FROM, None):
-        sys.path.insert(0, str(import_from))
-    config = from_json(saved)
+    sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
+    config = from_json(TrainConfig, saved)
     if steps is not None:
         if config.schedule == "cosine" and steps != config.steps:
             raise UserError("A cosine schedule ends where it ends: --steps cannot be changed.")
@@ -213,17 +211,10 @@ def open_folder(path: str, steps: int | None = None) -> tuple[Setup, RunFolder]:
     return Setup.create(config, rule=rule), folder
 
 
-def extend(setup: Setup, folder: RunFolder) -> None:
-    """Writes a later end down, if `open_folder` was given one."""
-    saved = folder.config()
-    if saved["steps"] != setup.config.steps:
-        folder.write_config(saved | {"steps": setup.config.steps})
-
-
 def run(setup: Setup, folder: RunFolder | None = None, **options: Any) -> Result:
     """Runs to the end, or from the folder's last checkpoint; `options` are those of `loop.run`."""
     if folder:
-        extend(setup, folder)
+        folder.extend("steps", setup.config.steps or 0)
     outcome = loop.run(setup, folder, **options)
     summary = _summary(setup, outcome)
     if folder and outcome.done >= setup.updates:
@@ -238,7 +229,8 @@ def _mean(x: np.ndarray) -> float:
 
 def last_returns(state: TrainState) -> list[np.ndarray]:
     """The returns of each seed's last 100 episodes (fewer if there were fewer)."""
-    returns, counts = jax.device_get((state.episodes.returns, state.episodes.count))
+    log = state.world.episodes
+    returns, counts = jax.device_get((log.returns, log.count))
     return [row[: min(n, LAST_EPISODES)] for row, n in zip(returns, counts, strict=True)]
 
 

@@ -45,13 +45,19 @@ class EpisodeLog(eqx.Module):
         return EpisodeLog(ring, self.count + total)
 
 
+class World(eqx.Module):
+    """An agent's side of experience: its environments, what it remembers, how episodes ended."""
+
+    actors: acting.Actors
+    replay: Replay | None
+    episodes: EpisodeLog
+
+
 class TrainState(eqx.Module):
     """All that a run must not lose: this tree is the checkpoint."""
 
     learner: Learner
-    actors: acting.Actors
-    replay: Replay | None
-    episodes: EpisodeLog
+    world: World
     key: PRNGKeyArray
 
 
@@ -68,58 +74,57 @@ class Training:
         if config.replay_share and config.batch == config.num_envs:
             raise UserError(
                 f"A batch of {config.batch} has no room for a replay share of "
-                f"{config.replay_share}: choose a larger --batch, or --replay-share 0."
+                f"{config.replay_share}: choose a larger batch, or a replay share of 0."
             )
         return Training(task, config, make_optimiser(config))
 
     def init(self, rule: Rule, key: PRNGKeyArray) -> TrainState:
-        agent_key, env_key, key = jax.random.split(key, 3)
+        agent_key, world_key, key = jax.random.split(key, 3)
         heads = rule.heads(self.task.num_actions)
         agent = Agent(
             self.task.observation, self.task.num_actions, heads, self.config.network, key=agent_key
         )
-        actors = acting.reset(self.task, env_key, self.config.num_envs)
-        replay = self._empty_replay(agent, actors, key)
-        if replay is not None:
-            fill_key, key = jax.random.split(key)
-            actors, replay = self._fill(agent, actors, replay, fill_key)
-        return TrainState(
-            learner=Learner.create(agent, rule, self.optimiser),
-            actors=actors,
-            replay=replay,
-            episodes=EpisodeLog.empty(),
-            key=key,
-        )
-
-    def _fill(
-        self, agent: Agent, actors: acting.Actors, replay: Replay, key: PRNGKeyArray
-    ) -> tuple[acting.Actors, Replay]:
-        """Plays until a batch can be drawn from replay without copies of very few trajectories."""
-
-        def play(carry, key):
-            actors, replay = carry
-            actors, new, _ = self._act(agent, actors, key)
-            return (actors, replay.add(new)), None
-
-        keys = jax.random.split(key, self.config.filling_rollouts)
-        return jax.lax.scan(play, (actors, replay), keys)[0]
+        learner = Learner.create(agent, rule, self.optimiser)
+        return TrainState(learner, self._new_world(agent, world_key), key)
 
     def iterate(self, rule: Rule, state: TrainState) -> tuple[TrainState, Metrics]:
         """One iteration: every environment plays a trajectory, then the agent is updated once."""
-        key, act_key, replay_key = jax.random.split(state.key, 3)
-        actors, new, episodes = self._act(state.learner.agent, state.actors, act_key)
-        replay, batch = state.replay, new
+        play_key, key = jax.random.split(state.key)
+        world, batch, played = self.play(state.learner.agent, state.world, play_key)
+        learner, metrics = update(rule, self.optimiser, state.learner, batch)
+        return TrainState(learner, world, key), metrics | played
+
+    def play(self, agent: Agent, world: World, key: PRNGKeyArray) -> tuple[World, Rollout, Metrics]:
+        """The batch of an update: a new trajectory from each environment, the rest replayed."""
+        act_key, replay_key = jax.random.split(key)
+        actors, new, episodes = self._act(agent, world.actors, act_key)
+        replay, batch = world.replay, new
         if replay is not None:
             replay = replay.add(new)
             batch = join(new, replay.sample(replay_key, self._replayed))
-        learner, metrics = update(rule, self.optimiser, state.learner, batch)
-        metrics |= {
+        metrics = {
             "reward": new.mean(new.reward),
             "episodes": jnp.sum(episodes.ended),
             "episode_return": jnp.sum(jnp.where(episodes.ended, episodes.returns, 0.0)),
             "episode_length": jnp.sum(jnp.where(episodes.ended, episodes.lengths, 0)),
         }
-        return TrainState(learner, actors, replay, state.episodes.add(episodes), key), metrics
+        return World(actors, replay, world.episodes.add(episodes)), batch, metrics
+
+    def _new_world(self, agent: Agent, key: PRNGKeyArray) -> World:
+        """Fresh environments; replay holds enough for a batch that is not a few copies."""
+        env_key, fill_key = jax.random.split(key)
+        actors = acting.reset(self.task, env_key, self.config.num_envs)
+        replay = self._empty_replay(agent, actors, key)
+        if replay is not None:
+
+            def fill(carry, key):
+                actors, replay = carry
+                actors, new, _ = self._act(agent, actors, key)
+                return (actors, replay.add(new)), None
+
+            keys = jax.random.split(fill_key, self.config.filling_rollouts)
+            (actors, replay), _ = jax.lax.scan(fill, (actors, replay), keys)
+        return World(actors, replay, EpisodeLog.empty())
 
     def run(
         self, rule: Rule, state: TrainState, number: int | Int[Array, ""], room: int

@@ -18,7 +18,17 @@ from etude.rules.policy_gradient import PolicyGradient, PolicyGradientConfig
 from etude.rules.weights import from_published, is_published_format, load_disco103
 from etude.storage import from_arrays, read_arrays, to_arrays, write_arrays
 
-__all__ = ["KINDS", "PUBLISHED", "Kind", "Rule", "kind_named", "kind_of", "load", "save"]
+__all__ = [
+    "KINDS",
+    "PUBLISHED",
+    "Kind",
+    "Rule",
+    "kind_named",
+    "kind_of",
+    "load",
+    "save",
+    "suggested",
+]
 
 RULE_FILE = "rule.npz"
 
@@ -72,12 +82,23 @@ def load(spec: str, *, seed: int = 0) -> Rule:
     return _load_file(_find_file(name), settings)
 
 
-def save(path: Path | str, rule: Rule) -> None:
-    """Writes a rule file: its kind, its config and η."""
+def suggested(spec: str) -> dict[str, Any]:
+    """The settings of training that a rule's file suggests, as fields of `TrainConfig`."""
+    name, _ = specs.split(spec)
+    if name in PUBLISHED or name in KINDS:
+        return {}
+    _, header = read_arrays(_find_file(name))
+    fields = header.get("training", {})
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+
+
+def save(path: Path | str, rule: Rule, training: dict[str, Any] | None = None) -> None:
+    """Writes a rule file: its kind, its config, η, and settings of training that suit it."""
     kind = kind_of(rule)
     if kind not in KINDS:
         raise UserError(f"{kind} is not a kind of rule that can be kept in a file.")
-    header = {"kind": kind, "config": dataclasses.asdict(rule.config)}  # type: ignore[attr-defined]
+    config = dataclasses.asdict(rule.config)  # type: ignore[attr-defined]
+    header = {"kind": kind, "config": config, "training": training or {}}
     try:
         write_arrays(Path(path), to_arrays(rule), header)
     except OSError as error:

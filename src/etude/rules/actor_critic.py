@@ -79,7 +79,7 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         advantage = estimate.advantage
         state = state.update(rollout.mean(advantage), rollout.mean(advantage**2))
         if config.normalise:
-            advantage = state.normalise(advantage, subtract_mean=False)
+            advantage = state.normalise(advantage)
         targets = ActorCriticTargets(estimate.target, advantage)
         return jax.lax.stop_gradient(targets), state
 

@@ -1,0 +1,176 @@
+"""The settings of a discovery run, and sizes of meta-networks."""
+
+import dataclasses
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from etude import checks, specs
+from etude.agent import NetworkConfig
+from etude.checks import require
+from etude.config import TrainConfig
+from etude.discovery.meta_value import MetaValueConfig
+from etude.discovery.metagradient import Memory
+from etude.errors import UserError
+from etude.rules.disco import DiscoConfig
+
+SIZES = {
+    "tiny": DiscoConfig(
+        prediction=32,
+        hidden=32,
+        rnn=16,
+        embedding=8,
+        channels=(8, 2),
+        pi_channels=8,
+        bins=61,
+        max_value=30.0,
+    ),
+    "small": DiscoConfig(
+        prediction=128, hidden=128, rnn=64, embedding=16, channels=(16, 2), pi_channels=16
+    ),
+    "paper": DiscoConfig(),
+}
+"""Sizes of the meta-network: for a laptop's minutes, for its hours, and the published one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscoverConfig:
+    """Settings of a discovery run."""
+
+    envs: str = "catch:rows=5,columns=5"
+    """Environments of the population with commas between: catch:rows=5,columns=5,catch:rows=6.
+    Each may have its own observations and actions."""
+    agents: int = 2
+    """Agents in the population, dealt out to the environments in turn."""
+    meta_steps: int = 1000
+    """Updates of the rule."""
+    from_: Annotated[str | None, tyro.conf.arg(name="from")] = None
+    """Start from this rule (disco103, a rule file or a run) instead of a random one."""
+    size: Literal["tiny", "small", "paper"] = "tiny"
+    """Size of a random rule's meta-network."""
+    seed: int = 0
+    """Random seed; the same seed on the same machine gives the same bits."""
+
+    inner_updates: int = 20
+    """Agent updates in each meta-step, through all of which the rule is differentiated."""
+    rollout: int = 16
+    """Transitions in each training trajectory."""
+    batch: int = 32
+    """Trajectories in each agent update."""
+    replay: float = 0.0
+    """Share of each batch drawn from replay; the rest is new, one from each environment."""
+    replay_capacity: int = 1024
+    """Trajectories kept for replay."""
+    validation_rollout: int = 32
+    """Transitions in each validation trajectory, on which the updated agent is judged."""
+    validation_batch: int = 32
+    """Validation trajectories in each meta-step."""
+    budgets: tuple[int, ...] = (400_000, 200_000, 100_000, 40_000)
+    """Lifetimes in environment steps. Each new agent draws one, with odds of 1/lifetime."""
+
+    learning_rate: float = 5e-4
+    """Step size of the agents' Adam."""
+    torso: tuple[int, ...] = (128, 128)
+    """Widths of the agents' torso."""
+    conv: tuple[int, ...] = ()
+    """Channels of residual convolution stages for image observations."""
+    model: int = 64
+    """Size of the agents' action model."""
+    head: int = 64
+    """Hidden width of the action model's heads."""
+
+    meta_learning_rate: float = 1e-3
+    """Step size of Adam on the rule; each agent's meta-gradient has its own Adam state."""
+    meta_clip: float = 1.0
+    """Largest norm of an agent's meta-gradient."""
+    meta_entropy_cost: float = 1e-2
+    """Weight of the updated policy's entropy in the meta-loss."""
+    value_torso: tuple[int, ...] = (256, 256)
+    """Widths of the meta-value network."""
+    value_discount: float = 0.99
+    """γ of the meta-value function."""
+    value_lambda: float = 0.95
+    """λ of the meta-value function's V-trace."""
+    value_learning_rate: float = 1e-3
+    """Step size of the meta-value function."""
+    memory: Memory = "nested"
+    """What the backward pass keeps: full (everything), remat (each update's inputs) or nested
+    (those of every √N-th update)."""
+    mixed_mode: bool = True
+    """Whether inner gradients are differentiated forward over reverse, which is cheaper."""
+
+    held_out: str = ""
+    """Further environments, for the periodic check only."""
+    check_every: int = 100
+    """Meta-steps between checks, each of which trains fresh agents under the rule; 0 for none."""
+    check_updates: int = 100
+    """Agent updates in a check."""
+    check_seeds: int = 4
+    """Fresh agents for each environment in a check."""
+    log_every: int = 5
+    """Meta-steps between two lines of metrics."""
+
+    def __post_init__(self):
+        numbers = (
+            "agents meta_steps inner_updates rollout batch replay_capacity validation_rollout "
+            "validation_batch model head check_updates check_seeds log_every"
+        )
+        require(self, numbers, checks.counts, "at least 1")
+        require(self, "seed", checks.seed, checks.SEED)
+        require(self, "replay", lambda x: 0 <= x < 1, "at least 0 and below 1")
+        require(self, "torso value_torso budgets", lambda x: x and checks.counts(x), "positive")
+        require(self, "conv", checks.counts, "positive numbers of channels")
+        rates = "learning_rate meta_learning_rate meta_clip value_learning_rate"
+        require(self, rates, checks.positive, "a positive number")
+        require(self, "value_discount value_lambda", checks.share, "from 0 to 1")
+        require(self, "meta_entropy_cost check_every", checks.cost, "0 or more")
+        require(self, "size", lambda x: x in SIZES, f"one of {', '.join(SIZES)}")
+        if not self.env_names:
+            raise UserError("--envs must name at least one environment.")
+        if self.agents < len(self.env_names):
+            raise UserError(
+                f"--agents must be at least {len(self.env_names)}, one for each environment."
+            )
+
+    @property
+    def env_names(self) -> list[str]:
+        return specs.split_list(self.envs)
+
+    @property
+    def held_out_names(self) -> list[str]:
+        return specs.split_list(self.held_out)
+
+    @property
+    def network(self) -> NetworkConfig:
+        return NetworkConfig(self.torso, self.conv, self.model, self.head)
+
+    @property
+    def value(self) -> MetaValueConfig:
+        return MetaValueConfig(
+            torso=self.value_torso,
+            conv=self.conv,
+            discount=self.value_discount,
+            td_lambda=self.value_lambda,
+            learning_rate=self.value_learning_rate,
+        )
+
+    def training(self, env: str) -> TrainConfig:
+        """How an agent of the population learns, as the settings of a training run."""
+        return TrainConfig(env=env, rule="discovered", **self.suggested, warmup=0, weight_decay=0.0)
+
+    @property
+    def suggested(self) -> dict[str, Any]:
+        """The settings of training that a rule discovered here is used to."""
+        return dict(
+            batch=self.batch,
+            rollout=self.rollout,
+            replay_share=self.replay,
+            replay_capacity=self.replay_capacity,
+            learning_rate=self.learning_rate,
+            schedule="constant",
+            max_update=1.0,
+            torso=self.torso,
+            conv=self.conv,
+            model=self.model,
+            head=self.head,
+        )

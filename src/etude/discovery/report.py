@@ -1,0 +1,68 @@
+"""A discovery run in words and pictures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etude.plots import figure_file, tidy
+
+Records = Sequence[dict[str, Any]]
+
+
+def describe(record: dict[str, Any], meta_steps: int) -> str:
+    """One line of progress."""
+    returns = ", ".join(
+        f"{name.split(':')[0]} {value:.3g}" if value is not None else f"{name.split(':')[0]} –"
+        for name, value in record["returns"].items()
+    )
+    parts = [
+        f"meta-step {record['updates']:,} of {meta_steps:,}",
+        f"meta-loss {record['meta_loss']:.3g}",
+        f"return {returns}",
+        f"gradient {record['meta_gradient_norm']:.2g}",
+        f"age {record['age']:,.0f}",
+        f"{record['resets']} resets",
+    ]
+    if record["skipped"]:
+        parts.append(f"{record['skipped']} skipped")
+    if "check" in record:
+        parts.append(f"check {record['check']['score']:.2f}")
+    return " · ".join(parts)
+
+
+def plot_discovery(records: Records, path: Path) -> None:
+    """The population's returns, the checks against the baseline, the meta-loss, the gradients."""
+    with figure_file(path, (10, 7), (2, 2)) as axes:
+        _plot_population(axes[0, 0], records)
+        _plot_checks(axes[0, 1], [r for r in records if "check" in r])
+        steps = [r["updates"] for r in records]
+        for ax, names in (
+            (axes[1, 0], ("meta_loss", "pg_loss", "reg_loss")),
+            (axes[1, 1], ("meta_gradient_norm", "agent_gradient_norm")),
+        ):
+            for name in names:
+                ax.plot(steps, [r[name] for r in records], label=name.replace("_", " "))
+            tidy(ax, "meta-steps", "")
+        axes[1, 1].set_yscale("log")
+
+
+def _plot_population(ax: Any, records: Records) -> None:
+    steps = np.array([r["updates"] for r in records])
+    for name in records[0]["returns"] if records else []:
+        values = np.array([r["returns"][name] for r in records], float)
+        ax.plot(steps, values, label=name)
+    tidy(ax, "meta-steps", "return of the population")
+
+
+def _plot_checks(ax: Any, records: Records) -> None:
+    steps = [r["updates"] for r in records]
+    for name in records[0]["check"]["returns"] if records else []:
+        results = [r["check"]["returns"][name] for r in records]
+        (line,) = ax.plot(steps, [x["mean"] for x in results], "o-", markersize=3, label=name)
+        low, high = ([x[key] for x in results] for key in ("low", "high"))
+        ax.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+        baseline = records[-1]["check"]["baseline"][name]["mean"]
+        ax.axhline(baseline, color=line.get_color(), linestyle=":", linewidth=1)
+    tidy(ax, "meta-steps", "return of fresh agents (dotted: actor-critic)")
