@@ -9,13 +9,15 @@ compile_s. Run it with nothing else running.
 """
 
 import dataclasses
+import functools
 import json
 import sys
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from gymnax.environments import spaces
+from jaxtyping import Array, Int
 
 from benchmarks.measure import Measured, measure
 from etude import envs, rules
@@ -27,11 +29,11 @@ from etude.envs import Task
 from etude.envs.catch import Catch
 from etude.learner import Learner
 from etude.optim import adam
+from etude.types import Rollout
 
 ENVS, STEPS, VALIDATION_STEPS = 32, 16, 32
 NETWORK = NetworkConfig(torso=(512, 512), model=256, head=256)
 PROBLEM = Discovery(adam(5e-4))
-META_OPTIMISER = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(5e-4))
 
 
 class ManyActions(Catch):
@@ -63,49 +65,48 @@ def start(task: Task, rule, key):
     agent = Agent(task.observation, task.num_actions, heads, NETWORK, key=keys[0])
     value = MetaValue.create(task.observation, key=keys[1])
     lifetime = Lifetime(Learner.create(agent, rule, PROBLEM.optimiser), value)
-    return lifetime, acting.reset(task, keys[2], ENVS), META_OPTIMISER.init(rule)
+    return lifetime, acting.reset(task, keys[2], ENVS)
 
 
-def agent_step(case: Case, task: Task, rule, state, key):
-    """One agent acts, learns, and says how the rule should change."""
-    lifetime, actors, meta_state = state
-    policy = lifetime.learner.agent.policy
+def cut(rollout: Rollout, at: Int[Array, "*N T"]) -> Rollout:
+    """The given transitions, and the observations around them."""
+    around = jnp.concatenate([at, at[..., -1:] + 1], axis=-1)
+    with_ends = (rollout.observation, rollout.behaviour_logits)
+    return eqx.tree_at(
+        lambda r: (r.observation, r.behaviour_logits),
+        jax.tree.map(lambda x: x[at], rollout),
+        jax.tree.map(lambda x: x[around], with_ends),
+    )
 
-    def act(actors, key):
-        actors, rollout, _ = acting.unroll(task, policy, actors, key, STEPS)
-        return actors, rollout
 
-    keys = jax.random.split(key, case.updates + 1)
-    actors, rollouts = jax.lax.scan(act, actors, keys[1:])
-    actors, validation, _ = acting.unroll(task, policy, actors, keys[0], VALIDATION_STEPS)
-    gradient, lifetime, metrics = meta_gradient(
+def agent_step(case: Case, task: Task, rule, lifetime: Lifetime, actors: acting.Actors, key):
+    """One agent acts and learns; the gradient says how the rule should change."""
+    steps = case.updates * STEPS
+    actors, whole, _ = acting.unroll(
+        task, lifetime.learner.agent.policy, actors, key, steps + VALIDATION_STEPS
+    )
+    result = meta_gradient(
         PROBLEM,
         rule,
         lifetime,
-        rollouts,
-        validation,
+        cut(whole, jnp.arange(steps).reshape(-1, STEPS)),
+        cut(whole, jnp.arange(steps, steps + VALIDATION_STEPS)),
         memory=case.memory,
         mixed_mode=case.mixed_mode,
     )
-    updates, meta_state = META_OPTIMISER.update(gradient, meta_state)
-    return updates, (lifetime, actors, meta_state), metrics
-
-
-def meta_step(case: Case, task: Task, rule, states, keys):
-    """All agents; the rule takes the mean of their steps."""
-    step = jax.vmap(lambda state, key: agent_step(case, task, rule, state, key))
-    updates, states, metrics = step(states, keys)
-    mean = jax.tree.map(lambda x: jnp.mean(x, axis=0), updates)
-    return optax.apply_updates(rule, mean), states, metrics
+    return result, actors
 
 
 def run(case: Case, rule) -> Measured:
     task = envs.make(case.env)
-    keys = jax.random.split(jax.random.key(0), case.agents)
-    states = jax.jit(jax.vmap(lambda key: start(task, rule, key)))(keys)
-    return measure(
-        lambda *arguments: meta_step(case, task, *arguments), rule, states, keys, repeats=7
-    )
+    init = functools.partial(start, task, rule)
+    step = functools.partial(agent_step, case, task)
+    key = jax.random.key(0)
+    if case.agents > 1:
+        init, step = jax.vmap(init), jax.vmap(step, in_axes=(None, 0, 0, 0))
+        key = jax.random.split(key, case.agents)
+    lifetime, actors = jax.jit(init)(key)
+    return measure(step, rule, lifetime, actors, key, repeats=7)
 
 
 MANY = "benchmarks.discovery:ManyActions"

@@ -7,7 +7,9 @@ from typing import TypeVar
 
 # Before JAX is imported, here and in the processes that tests start: nearly all the time of the
 # tests is compilation, and the programs are small.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+)
 
 import jax
 import jax.numpy as jnp

@@ -30,19 +30,13 @@ T, B, ACTIONS, OBSERVATION = 5, 3, 3, 4
 OPTIMISER = adam(1e-2)
 
 
-def jit(f):
-    """Compiled without optimisation, which takes longer here than all the computing."""
-    options = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-    return jax.jit(f, compiler_options=options)
-
-
 def plain_update(rule, learner, rollout):
     return update(rule, OPTIMISER, learner, rollout)
 
 
-compiled_update = jit(plain_update)
-compiled_targets = jit(Disco.targets)
-compiled_gradient = jit(jax.value_and_grad(mean_loss, has_aux=True))
+compiled_update = jax.jit(plain_update)
+compiled_targets = jax.jit(Disco.targets)
+compiled_gradient = jax.jit(jax.value_and_grad(mean_loss, has_aux=True))
 
 
 @pytest.fixture
@@ -132,7 +126,7 @@ def test_vmap_over_learners_is_the_same_as_one_by_one(rule):
     learners = [make_learner(rule, scale) for scale in (0.5, 0.4)]
     rollouts = [make_rollout(seed) for seed in (0, 1)]
     separate = [compiled_update(rule, *pair) for pair in zip(learners, rollouts, strict=True)]
-    vmapped = jit(jax.vmap(plain_update, in_axes=(None, 0, 0)))
+    vmapped = jax.jit(jax.vmap(plain_update, in_axes=(None, 0, 0)))
     together = vmapped(rule, stack(learners), stack(rollouts))
     assert_trees_close(together, stack(separate))
 
@@ -246,7 +240,7 @@ def test_no_target_looks_through_a_seam(rule):
     """What the meta-network proposes before the seam has no gradient to what comes after it."""
     learner = make_learner(rule)
 
-    @jit
+    @jax.jit
     @jax.grad
     def observation_gradient(observation, rollout):
         rollout = eqx.tree_at(lambda r: r.observation, rollout, observation)
@@ -280,7 +274,7 @@ def test_no_leaf_of_the_rule_is_dead_after_two_updates(rule):
     """The sum of θ after two updates, differentiated through both of them by η."""
     learner, rollouts = make_learner(rule), stack([make_rollout(0), make_rollout(1)])
 
-    @jit
+    @jax.jit
     @jax.grad
     def gradient(rule, weight):
         """Of the weighted sum of θ's sums after each of the updates."""

@@ -14,6 +14,7 @@ from etude.agent import Agent, Heads, NetworkConfig
 from etude.checks import require
 from etude.moments import Moments
 from etude.optim import adam
+from etude.packing import unpack
 from etude.returns import signed_parabolic, vtrace
 from etude.types import Rollout
 
@@ -120,6 +121,7 @@ class MetaValue(eqx.Module):
 
 def _raw_values(network: Agent, rollout: Rollout) -> Float[Array, "T1 B"]:
     """The network's outputs: squashed values."""
+    network = unpack(network)
     return network.predict(network.embed(rollout.observation))["value"][..., 0]
 
 

@@ -17,6 +17,7 @@ from jaxtyping import PyTree
 from etude.agent import Agent
 from etude.discovery.problem import Problem
 from etude.learner import loss_gradient, mean_loss
+from etude.packing import pack, unpack
 from etude.remat import remat
 from etude.rules.base import Rule
 from etude.types import Metrics, Rollout
@@ -53,8 +54,8 @@ def meta_gradient(
         def step(state, rollout):
             return problem.inner(rule, state, rollout, gradient)
 
-        after, aux = scan(step, state, rollouts, memory)
-        return problem.outer(rule, after, aux, validation)
+        after, aux = scan(step, pack(state), rollouts, memory)
+        return problem.outer(rule, unpack(after), aux, validation)
 
     gradients, (after, metrics) = jax.grad(meta_loss, has_aux=True)(rule)
     return MetaGradient(gradients, after, metrics)

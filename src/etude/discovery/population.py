@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from etude import rollout as acting
 from etude.discovery.config import DiscoverConfig
@@ -42,7 +42,7 @@ class Seat(eqx.Module):
     resets: Int[Array, "*agents"]
     skipped: Int[Array, "*agents"]
     """Meta-gradients that were not finite, and dropped."""
-    key: PRNGKeyArray
+    key: Key[Array, "*agents"]
 
 
 class RuleUpdate(eqx.Module):
@@ -117,8 +117,12 @@ class Group:
         zero = jnp.zeros((), jnp.int32)
         return Seat(member, self.meta_optimiser.init(rule), zero, jnp.zeros_like(zero), key)  # type: ignore[arg-type]
 
-    def _replace(self, rule: Rule, seats: Seat, over: Bool[Array, " agents"]) -> Seat:
-        """Fresh agents on those seats whose agents' time is over."""
+    def replace(self, rule: Rule, seats: Seat, over: Bool[Array, " agents"]) -> Seat:
+        """Fresh agents on those seats whose agents' time is over.
+
+        Apart from `advance`, because it is rare, and because one program of both takes longer to
+        compile than two.
+        """
         keys = jax.vmap(lambda key: jax.random.split(key))(seats.key)
         fresh = jax.vmap(self.new_member, in_axes=(None, 0))(rule, keys[:, 0])
         member = choose(over, fresh, seats.member)
@@ -127,15 +131,19 @@ class Group:
     # --- One meta-step ---------------------------------------------------------------------------
 
     def advance(self, rule: Rule, seats: Seat) -> tuple[RuleUpdate, Seat, Metrics]:
-        """One meta-step of every agent here; each metric has one entry an agent."""
+        """One meta-step of every agent here; each metric has one entry an agent.
+
+        The metric `over` says whose time is over, for age or bad numbers: `replace` them.
+        """
         step = jax.vmap(self._step, in_axes=(None, 0))
         updates, good, seats, metrics = step(rule, seats)
-        over = ~good | (seats.member.age >= seats.member.budget)
-        seats = jax.lax.cond(
-            jnp.any(over), lambda s: self._replace(rule, s, over), lambda s: s, seats
-        )
         total = jax.tree.map(lambda x: jnp.sum(x, axis=0), updates)
-        metrics |= {"age": seats.member.age, "resets": seats.resets, "skipped": seats.skipped}
+        metrics |= {
+            "over": ~good | (seats.member.age >= seats.member.budget),
+            "age": seats.member.age,
+            "resets": seats.resets,
+            "skipped": seats.skipped,
+        }
         return RuleUpdate(total, jnp.sum(good)), seats, metrics
 
     def _step(self, rule: Rule, seat: Seat) -> tuple[Rule, Bool[Array, ""], Seat, Metrics]:

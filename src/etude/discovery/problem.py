@@ -51,7 +51,7 @@ class UpdateRecord(eqx.Module):
     """What the meta-loss wants to know of an agent update."""
 
     cost: Float[Array, "*N"]
-    metrics: Metrics
+    loss: Float[Array, "*N"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Discovery(Problem[Lifetime, UpdateRecord]):
             rule, self.optimiser, learner, targets, rollout, gradient
         )
         lifetime = Lifetime(Learner(agent, optimiser_state, rule_state), value)
-        return lifetime, UpdateRecord(cost, metrics)
+        return lifetime, UpdateRecord(cost, metrics["loss"])
 
     def outer(
         self, rule: Rule, state: Lifetime, aux: UpdateRecord, validation: Rollout
@@ -103,7 +103,7 @@ class Discovery(Problem[Lifetime, UpdateRecord]):
             "advantage": validation.mean(evaluation.advantage),
             "normalised_advantage": validation.mean(advantage),
             "importance_weight": validation.mean(jnp.minimum(1.0, evaluation.rho)),
-            **{f"agent_{name}": jnp.mean(x) for name, x in aux.metrics.items()},
+            "agent_loss": jnp.mean(aux.loss),
         }
         after = Lifetime(state.learner, value)
         return pg_loss + reg_loss, jax.lax.stop_gradient((after, metrics))

@@ -164,21 +164,29 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
         return [program.compile() for program in self._traced]
 
     @cached_property
+    def _replace(self) -> list[Any]:
+        return [jax.jit(group.replace, donate_argnums=1) for group in self.groups]
+
+    @cached_property
     def _apply(self) -> Any:
         return jax.jit(apply_updates)
 
     def _meta_step(self, state: DiscoveryState) -> tuple[DiscoveryState, dict[str, Any]]:
-        updates, seats, metrics = [], [], {}
-        for group, program, seat in zip(self.groups, self._compiled, state.seats, strict=True):
-            update, seat, metrics[group.task.name] = program(state.rule, seat)
+        updates, after, metrics = [], [], {}
+        programs = zip(self.groups, self._compiled, self._replace, state.seats, strict=True)
+        for group, advance, replace, seats in programs:
+            update, seats, logged = advance(state.rule, seats)
+            if jnp.any(logged["over"]):
+                seats = replace(state.rule, seats, logged["over"])
             updates.append(update)
-            seats.append(seat)
+            after.append(seats)
+            metrics[group.task.name] = logged
         rule = self._apply(state.rule, updates, self.config.meta_learning_rate)
         if self.check is None:
             best = (rule, state.best_score, state.best_step + 1)
         else:
             best = (state.best, state.best_score, state.best_step)
-        return DiscoveryState(rule, tuple(seats), *best), metrics
+        return DiscoveryState(rule, tuple(after), *best), metrics
 
     # --- Checks ----------------------------------------------------------------------------------
 
@@ -209,7 +217,7 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
         return state, metrics | {"check": described}
 
 
-HIDDEN = ("episodes", "episode_return", "resets", "skipped")
+HIDDEN = ("episodes", "episode_return", "resets", "skipped", "over")
 """Metrics that are shown in another form than their mean."""
 
 

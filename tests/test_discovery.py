@@ -1,0 +1,204 @@
+"""Discovery: the population's lifetimes, what each agent adds to the rule, stop and go on."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from etude import rules, specs
+from etude.discovery import population
+from etude.discovery.check import Outcome, score
+from etude.discovery.config import DiscoverConfig
+from etude.discovery.population import Group, RuleUpdate, apply_updates
+from etude.discovery.trainer import DiscoveryRun, new_folder, open_folder, run
+from etude.envs import make
+from etude.errors import UserError
+from etude.optim import AdamState
+from etude.rules import Rule
+from etude.rules.disco import Disco
+from etude.trainer import train
+from tests.conftest import random_like
+from tests.test_learner import CONFIG
+
+TINY = dict(
+    envs="catch:rows=4,columns=3",
+    inner_updates=2,
+    rollout=3,
+    batch=4,
+    validation_rollout=4,
+    validation_batch=4,
+    torso=(6,),
+    model=4,
+    head=4,
+    value_torso=(5,),
+    meta_steps=4,
+    log_every=2,
+    check_every=0,
+    budgets=(200, 100),
+    memory="full",  # the quickest to compile
+)
+
+
+@pytest.fixture(scope="module")
+def rule() -> Disco:
+    return random_like(lambda: Disco(CONFIG, key=jax.random.key(0)))
+
+
+@pytest.fixture(scope="module")
+def group() -> Group:
+    return Group.create(make("catch:rows=4,columns=3"), DiscoverConfig(**TINY))
+
+
+@pytest.fixture(scope="module")
+def seats(group, rule):
+    """Three agents. Adam's moments are such that its steps are a tenth of the gradients."""
+    keys = jax.random.split(jax.random.key(1), 3)
+    seats = jax.jit(jax.vmap(group.new_seat, in_axes=(None, 0)))(rule, keys)
+    state = seats.optimiser_state[1]
+    late = AdamState(state.steps + 10**6, state.mu, jax.tree.map(jnp.ones_like, state.nu))
+    return eqx.tree_at(lambda s: s.optimiser_state[1], seats, late)
+
+
+@pytest.fixture(scope="module")
+def advance(group):
+    """A meta-step with the resets that follow from it."""
+    programs = jax.jit(group.advance), jax.jit(group.replace)
+
+    def both(rule, seats):
+        update, seats, metrics = programs[0](rule, seats)
+        return update, programs[1](rule, seats, metrics["over"])
+
+    return both
+
+
+def pick(seats, *indices):
+    return jax.tree.map(lambda x: x[jnp.array(indices)], seats)
+
+
+def assert_same_sum(actual: Rule, parts: list[Rule]) -> None:
+    """Equal to the sum of the parts, relative to the largest of the entries."""
+    for total, *each in zip(*map(jax.tree.leaves, (actual, *parts)), strict=True):
+        np.testing.assert_allclose(total, sum(each), rtol=1e-2, atol=1e-4 * np.abs(total).max())
+
+
+def test_the_sum_of_updates_is_that_of_each_agent_alone(rule, seats, advance):
+    together, _ = advance(rule, seats)
+    thrice = [advance(rule, pick(seats, i, i, i))[0].total for i in range(3)]
+    assert together.agents == 3
+    assert all(np.any(x) for x in jax.tree.leaves(together.total)), "no part of the rule is dead"
+    assert_same_sum(jax.tree.map(lambda x: 3 * x, together.total), thrice)
+
+
+def test_the_rule_moves_along_the_mean_of_the_updates(rule):
+    ones, twos = (jax.tree.map(lambda x, c=c: jnp.full_like(x, c), rule) for c in (1.0, 2.0))
+    updates = [RuleUpdate(ones, jnp.array(1)), RuleUpdate(twos, jnp.array(3))]
+    moved = apply_updates(rule, updates, 0.1)
+    for before, after in zip(jax.tree.leaves(rule), jax.tree.leaves(moved), strict=True):
+        np.testing.assert_allclose(before - after, 0.1 * 3.0 / 4, rtol=1e-3)
+
+
+def test_an_agent_is_reset_when_its_budget_is_spent(group, rule, seats, advance):
+    budget = jnp.array([10**6, 1, 10**6], jnp.int32)
+    short = eqx.tree_at(lambda s: s.member.budget, seats, budget)
+    _, after = advance(rule, short)
+    steps = group.steps_per_meta_step
+    np.testing.assert_array_equal(after.resets, [0, 1, 0])
+    np.testing.assert_array_equal(
+        after.member.age, [*(seats.member.age[:1] + steps), 0, *(seats.member.age[2:] + steps)]
+    )
+    adam = after.member.lifetime.learner.optimiser_state[0]
+    np.testing.assert_array_equal(adam.steps, [2, 0, 2])
+    assert after.member.budget[1] in (100, 200)
+    meta_adam = after.optimiser_state[1]
+    np.testing.assert_array_equal(meta_adam.steps, 10**6 + 1)  # outlives the agent
+
+
+def test_a_bad_meta_gradient_is_dropped_and_counted_and_its_agent_reset(rule, seats, advance):
+    bias = seats.member.lifetime.learner.agent.head["pi"].b
+    bad = eqx.tree_at(
+        lambda s: s.member.lifetime.learner.agent.head["pi"].b, seats, bias.at[1, 0].set(jnp.nan)
+    )
+    update, after = advance(rule, bad)
+    thrice = [advance(rule, pick(seats, i, i, i))[0].total for i in (0, 2)]
+    assert update.agents == 2
+    assert_same_sum(jax.tree.map(lambda x: 3 * x, update.total), thrice)
+    np.testing.assert_array_equal(after.skipped, [0, 1, 0])
+    np.testing.assert_array_equal(after.resets, [0, 1, 0])
+    np.testing.assert_array_equal(after.optimiser_state[1].steps - 10**6, [1, 0, 1])
+    assert population.all_finite((after.member.lifetime, after.optimiser_state))
+
+
+def test_short_lifetimes_are_drawn_more_often(group, rule):
+    keys = jax.random.split(jax.random.key(0), 3000)
+    budgets = jax.jit(jax.vmap(lambda key: group.new_member(rule, key).budget))(keys)
+    share = np.mean(np.asarray(budgets) == 100)
+    assert abs(share - 2 / 3) < 0.04  # odds of 1/100 against 1/200
+
+
+def test_first_ages_are_spread_over_the_lifetimes(group, rule):
+    keys = jax.random.split(jax.random.key(0), 3000)
+    member = jax.jit(jax.vmap(lambda key: group.new_seat(rule, key).member))(keys)
+    share = np.asarray(member.age) / np.asarray(member.budget)
+    assert abs(share.mean() - 0.5) < 0.03 and share.max() < 1.0
+
+
+def test_a_list_of_environments():
+    text = "catch:rows=5,columns=6, gymnax/CartPole-v1,my:Env:size=4,catch"
+    expected = ["catch:rows=5,columns=6", "gymnax/CartPole-v1", "my:Env:size=4", "catch"]
+    assert specs.split_list(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (dict(envs=""), "at least one environment"),
+        (dict(envs="catch,katch"), "did you mean 'catch'"),
+        (dict(envs="catch,catch:rows=5", agents=1), "agents must be at least 2"),
+        (dict(from_="actor_critic"), "has no parameters"),
+        (dict(from_="nowhere"), "There is no rule"),
+        (dict(inner_updates=0), "inner_updates must be"),
+        (dict(budgets=()), "budgets must be"),
+        (dict(batch=1, replay=0.5), "no room for a replay share"),
+        (dict(conv=(4,), envs="gymnax/CartPole-v1"), "convolutional torso needs"),
+    ],
+)
+def test_settings_that_make_no_sense_get_a_sentence(settings, words):
+    with pytest.raises(UserError, match=words):
+        DiscoveryRun.create(DiscoverConfig(**TINY | settings))
+
+
+def test_the_score_is_0_for_an_untrained_agent_and_1_for_the_baseline():
+    baseline = {"a": Outcome(np.array([3.0, 5.0]), 2.0), "b": Outcome(np.array([-1.0]), -2.0)}
+    floor = {"a": Outcome(np.array([2.0]), 0.0), "b": Outcome(np.array([-2.0]), 0.0)}
+    names = ["a", "b"]
+    assert score(baseline, baseline, names) == pytest.approx(1.0)
+    assert score(floor, baseline, names) == pytest.approx(0.0)
+
+
+@pytest.mark.slow
+def test_a_mixed_population_goes_on_to_the_same_bits_and_leaves_a_rule(tmp_path, rule):
+    """Different observations and numbers of actions, replay, and a check at the end."""
+    rules.save(tmp_path / "start.npz", rule)
+    settings = TINY | dict(
+        envs="catch:rows=4,columns=3,tests.probes:MatchSign",
+        agents=3,
+        replay=0.5,
+        replay_capacity=8,
+        check_every=4,
+        check_updates=2,
+        check_seeds=2,
+        from_=str(tmp_path / "start.npz"),
+    )
+    discovery = DiscoveryRun.create(DiscoverConfig(**settings))
+    whole = run(discovery, new_folder(discovery, str(tmp_path / "whole")))
+    pieces = iter([False, True])
+    half = new_folder(discovery, str(tmp_path / "half"))
+    assert run(discovery, half, should_stop=lambda: next(pieces))["meta_steps"] == 2
+    (tmp_path / "start.npz").unlink()  # the folder has all it needs
+    summary = run(*open_folder(str(half.path)))
+    assert summary["rule_sha256"] == whole["rule_sha256"]
+    assert set(summary["last_check"]["returns"]) == set(DiscoverConfig(**settings).env_names)
+    assert rules.suggested(str(half.path))["torso"] == (6,)
+    result = train("catch:rows=5,columns=5", str(half.path), steps=60)
+    assert result.config.batch == 4 and result.config.learning_rate == 5e-4
