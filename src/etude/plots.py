@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from etude.errors import UserError, reason
 from etude.runs import RunFolder
@@ -25,12 +24,16 @@ def has_curve(records: Sequence[dict[str, Any]]) -> bool:
 
 
 def band(returns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean over seeds and its 95% interval (Student's t, from the spread between seeds)."""
-    n = np.maximum(np.sum(np.isfinite(returns), axis=1), 1)
-    mean = np.nansum(returns, axis=1) / n
-    variance = np.nansum((returns - mean[:, None]) ** 2, axis=1) / np.maximum(n - 1, 1)
-    half = stdtrit(np.maximum(n - 1, 1), 0.975) * np.sqrt(variance / n)
-    return mean, mean - half, mean + half
+    """Mean over seeds (columns) and its 95% bootstrap interval, at each point of a curve."""
+    n = returns.shape[1]
+    drawn = np.random.default_rng(0).integers(n, size=(1000, n))
+    seen = np.isfinite(returns)
+    count = np.maximum(seen.sum(axis=1), 1)
+    mean = np.where(seen, returns, 0.0).sum(axis=1) / count
+    # A seed without an episode in some stretch is taken to be like the others there.
+    filled = np.where(seen, returns, mean[:, None])
+    low, high = np.quantile(filled[:, drawn].mean(axis=2), [0.025, 0.975], axis=1)
+    return mean, low, high
 
 
 def smooth(x: np.ndarray, width: int) -> np.ndarray:
@@ -69,8 +72,11 @@ def tidy(axes: Any, x_label: str, y_label: str) -> None:
     axes.set_ylabel(y_label)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize="small")
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        long = max(map(len, labels)) > 40
+        place = dict(loc="upper center", bbox_to_anchor=(0.5, -0.14)) if long else {}
+        axes.legend(frameon=False, fontsize="small", **place)
 
 
 def plot_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path) -> None:
