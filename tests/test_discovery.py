@@ -1,5 +1,7 @@
 """Discovery: the population's lifetimes, what each agent adds to the rule, stop and go on."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,7 @@ import pytest
 
 from etude import rules, specs
 from etude.discovery import population
-from etude.discovery.check import Outcome, score
+from etude.discovery.check import Check, Outcome, score
 from etude.discovery.config import DiscoverConfig
 from etude.discovery.population import Group, RuleUpdate, apply_updates
 from etude.discovery.trainer import DiscoveryRun, new_folder, open_folder, run
@@ -16,7 +18,9 @@ from etude.envs import make
 from etude.errors import UserError
 from etude.optim import AdamState
 from etude.rules import Rule
+from etude.rules.actor_critic import ActorCritic
 from etude.rules.disco import Disco
+from etude.storage import sha256_of
 from etude.trainer import train
 from tests.conftest import random_like
 from tests.test_learner import CONFIG
@@ -176,29 +180,65 @@ def test_the_score_is_0_for_an_untrained_agent_and_1_for_the_baseline():
     assert score(floor, baseline, names) == pytest.approx(0.0)
 
 
+def test_a_check_trains_fresh_agents_as_training_does():
+    config = DiscoverConfig(**TINY | dict(check_every=1, check_updates=3, check_seeds=2))
+    task = make("tests.probes:SignReward")
+    outcome = Check([task], config).baseline()[task.name]
+    settings = dataclasses.asdict(config.training(task.name)) | dict(steps=3 * 4 * 3, seeds=2)
+    del settings["env"], settings["rule"]
+    expected = train(task, ActorCritic(), **settings).summary["final_return"]
+    assert outcome.returns.shape == (2,)  # other random keys, so only alike
+    assert abs(outcome.returns.mean() - expected["mean"]) < 0.8
+
+
+class ScriptedCheck(Check):
+    """Returns 1 after the second meta-step and 0.5 after the fourth; the baseline is 1."""
+
+    def __init__(self):
+        self.returns = iter([1.0, 0.5])
+
+    def __call__(self, rule):
+        return {"catch:rows=4,columns=3": Outcome(np.array([next(self.returns)]), 0.0)}
+
+    def baseline(self):
+        return {"catch:rows=4,columns=3": Outcome(np.array([1.0]), 0.0)}
+
+
 @pytest.mark.slow
-def test_a_mixed_population_goes_on_to_the_same_bits_and_leaves_a_rule(tmp_path, rule):
-    """Different observations and numbers of actions, replay, and a check at the end."""
+def test_a_run_keeps_its_best_rule_and_goes_on_to_the_same_bits(tmp_path, rule):
     rules.save(tmp_path / "start.npz", rule)
-    settings = TINY | dict(
-        envs="catch:rows=4,columns=3,tests.probes:MatchSign",
-        agents=3,
-        replay=0.5,
-        replay_capacity=8,
-        check_every=4,
-        check_updates=2,
-        check_seeds=2,
-        from_=str(tmp_path / "start.npz"),
-    )
+    settings = TINY | dict(replay=0.5, replay_capacity=8, from_=str(tmp_path / "start.npz"))
     discovery = DiscoveryRun.create(DiscoverConfig(**settings))
     whole = run(discovery, new_folder(discovery, str(tmp_path / "whole")))
-    pieces = iter([False, True])
     half = new_folder(discovery, str(tmp_path / "half"))
-    assert run(discovery, half, should_stop=lambda: next(pieces))["meta_steps"] == 2
+    pieces = iter([False, True])
+    middle = run(discovery, half, should_stop=lambda: next(pieces))
+    assert middle["meta_steps"] == 2
     (tmp_path / "start.npz").unlink()  # the folder has all it needs
-    summary = run(*open_folder(str(half.path)))
-    assert summary["rule_sha256"] == whole["rule_sha256"]
-    assert set(summary["last_check"]["returns"]) == set(DiscoverConfig(**settings).env_names)
-    assert rules.suggested(str(half.path))["torso"] == (6,)
-    result = train("catch:rows=5,columns=5", str(half.path), steps=60)
+    assert run(*open_folder(str(half.path)))["rule_sha256"] == whole["rule_sha256"]
+
+    checked = dataclasses.replace(
+        discovery,
+        config=dataclasses.replace(discovery.config, check_every=2),
+        check=ScriptedCheck(),
+    )
+    vars(checked).update({k: v for k, v in vars(discovery).items() if k == "_compiled"})
+    folder = new_folder(checked, str(tmp_path / "checked"))
+    summary = run(checked, folder)
+    assert (summary["best_meta_step"], summary["best_score"]) == (2, 1.0)
+    assert summary["rule_sha256"] == middle["rule_sha256"] != whole["rule_sha256"]
+    assert sha256_of(rules.load(str(folder.path))) == middle["rule_sha256"]
+    assert rules.suggested(str(folder.path))["torso"] == (6,)
+    result = train("catch:rows=5,columns=5", str(folder.path), steps=60)
     assert result.config.batch == 4 and result.config.learning_rate == 5e-4
+
+
+@pytest.mark.slow
+def test_environments_may_differ_in_observations_and_actions(rule):
+    settings = TINY | dict(envs="catch:rows=4,columns=3,tests.probes:MatchSign", agents=3)
+    settings |= dict(meta_steps=1)
+    discovery = DiscoveryRun.create(DiscoverConfig(**settings), rule)
+    records = []
+    summary = run(discovery, report=records.append)
+    assert summary["environment_steps"] == 3 * (2 * 4 * 3 + 4 * 4)
+    assert records[0]["returns"].keys() == {"catch:rows=4,columns=3", "tests.probes:MatchSign"}

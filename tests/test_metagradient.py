@@ -26,7 +26,6 @@ from tests.test_learner import (
     OBSERVATION,
     OPTIMISER,
     dead_leaves,
-    jit,
     make_learner,
     make_rollout,
     stack,
@@ -54,7 +53,7 @@ def test_the_released_meta_gradient(path):
     golden = parity.Golden(path)
     rule = parity.published_rule()
     rollouts = stack([golden.rollout(f"train{i}") for i in range(golden.config["inner_steps"])])
-    result = jit(functools.partial(meta_gradient, Discovery(golden.optimiser)))(
+    result = jax.jit(functools.partial(meta_gradient, Discovery(golden.optimiser)))(
         rule, golden.lifetime(rule), rollouts, golden.rollout("valid")
     )
 
@@ -111,7 +110,7 @@ def disco():
 
 def compiled(memory="full", mixed_mode=False, problem=PROBLEM):
     """Plain reverse-over-reverse unless told otherwise."""
-    return jit(functools.partial(meta_gradient, problem, memory=memory, mixed_mode=mixed_mode))
+    return jax.jit(functools.partial(meta_gradient, problem, memory=memory, mixed_mode=mixed_mode))
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +166,9 @@ def check_finite_differences(arguments, monkeypatch, step: float = 1e-5) -> None
 def test_vmap_over_agents_is_the_same_as_one_by_one(disco, plain):
     rule, lifetime, rollouts, validation = disco
     other = make_lifetime(make_learner(rule, scale=0.4))
-    both = jit(jax.vmap(functools.partial(meta_gradient, PROBLEM), in_axes=(None, 0, None, None)))
+    both = jax.jit(
+        jax.vmap(functools.partial(meta_gradient, PROBLEM), in_axes=(None, 0, None, None))
+    )
     together = both(rule, stack([lifetime, other]), rollouts, validation)
     assert_same(jax.tree.map(lambda x: x[0], together), plain)
 
