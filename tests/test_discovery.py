@@ -13,6 +13,7 @@ from etude.discovery import population
 from etude.discovery.check import Check, Outcome, score
 from etude.discovery.config import DiscoverConfig
 from etude.discovery.population import Group, RuleUpdate, apply_updates
+from etude.discovery.report import describe, plot_discovery
 from etude.discovery.trainer import DiscoveryRun, new_folder, open_folder, run
 from etude.envs import make
 from etude.errors import UserError
@@ -228,6 +229,12 @@ def test_a_run_keeps_its_best_rule_and_goes_on_to_the_same_bits(tmp_path, rule):
     assert (summary["best_meta_step"], summary["best_score"]) == (2, 1.0)
     assert summary["rule_sha256"] == middle["rule_sha256"] != whole["rule_sha256"]
     assert sha256_of(rules.load(str(folder.path))) == middle["rule_sha256"]
+    records = folder.metrics()
+    plot_discovery(records, tmp_path / "discovery.png")
+    assert (tmp_path / "discovery.png").read_bytes()[:4] == b"\x89PNG"
+    assert "meta-step 4 of 4" in describe(records[-1], 4) and "check 0.50" in describe(
+        records[-1], 4
+    )
     assert rules.suggested(str(folder.path))["torso"] == (6,)
     result = train("catch:rows=5,columns=5", str(folder.path), steps=60)
     assert result.config.batch == 4 and result.config.learning_rate == 5e-4

@@ -46,7 +46,7 @@ def smooth(x: np.ndarray, width: int) -> np.ndarray:
 
 @contextmanager
 def figure_file(
-    path: Path, size: tuple[float, float] = (7, 4.5), grid: tuple[int, int] = (1, 1)
+    path: Path, size: tuple[float, float] = (7.0, 4.5), grid: tuple[int, int] = (1, 1)
 ) -> Iterator[Any]:
     """Axes to draw on (a grid of them, or one); the figure is written when all is drawn."""
     if path.is_dir():

@@ -33,14 +33,14 @@ def describe(record: dict[str, Any], meta_steps: int) -> str:
 
 
 def plot_discovery(records: Records, path: Path) -> None:
-    """The population's returns, the checks against the baseline, the meta-loss, the gradients."""
-    with figure_file(path, (10, 7), (2, 2)) as axes:
+    """The population's returns, the checks against the baseline, the meta-loss, the gradient."""
+    with figure_file(path, (10.0, 7.0), (2, 2)) as axes:
         _plot_population(axes[0, 0], records)
         _plot_checks(axes[0, 1], [r for r in records if "check" in r])
         steps = [r["updates"] for r in records]
         for ax, names in (
             (axes[1, 0], ("meta_loss", "pg_loss", "reg_loss")),
-            (axes[1, 1], ("meta_gradient_norm", "agent_gradient_norm")),
+            (axes[1, 1], ("meta_gradient_norm", "agent_loss")),
         ):
             for name in names:
                 ax.plot(steps, [r[name] for r in records], label=name.replace("_", " "))
