@@ -29,6 +29,7 @@ from etude.envs import Task
 from etude.envs.catch import Catch
 from etude.learner import Learner
 from etude.optim import adam
+from etude.packing import pack
 from etude.types import Rollout
 
 ENVS, STEPS, VALIDATION_STEPS = 32, 16, 32
@@ -65,7 +66,7 @@ def start(task: Task, rule, key):
     agent = Agent(task.observation, task.num_actions, heads, NETWORK, key=keys[0])
     value = MetaValue.create(task.observation, key=keys[1])
     lifetime = Lifetime(Learner.create(agent, rule, PROBLEM.optimiser), value)
-    return lifetime, acting.reset(task, keys[2], ENVS)
+    return pack(lifetime), acting.reset(task, keys[2], ENVS)
 
 
 def cut(rollout: Rollout, at: Int[Array, "*N T"]) -> Rollout:

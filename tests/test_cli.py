@@ -88,6 +88,13 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, tmp_pat
         (["train", "--resume", "nowhere", "--seed", "3"], "only --steps can change"),
         (["train", *SMALL, "--out", "/dev/null/run"], "Cannot write to"),
         (["train", *SMALL, "--checkpoint-seconds", "-1"], "checkpoint-seconds"),
+        (["discover", "--envs", "catch,katch"], "did you mean 'catch'"),
+        (["discover", "--from", "disco103"], "put disco_103.npz into"),
+        (["discover", "--agents", "0"], "agents must be at least 1"),
+        (["discover", "--size", "huge"], "huge"),
+        (["discover", "--held-out", "katch"], "did you mean 'catch'"),
+        (["discover", "--resume", "nowhere"], "not a run folder"),
+        (["discover", "--resume", "nowhere", "--agents", "3"], "only --meta-steps can change"),
         (["plot", "nowhere"], "not a run folder"),
         (["plot"], "run"),
         (["play", "nowhere"], "not a run folder"),
@@ -125,10 +132,10 @@ def test_lists(etude):
     assert "disco103" in listed and "discount=0.99" in listed and "V-trace" in listed
 
 
-def start(environment, folder, *arguments):
+def start(environment, folder, *arguments, command="train"):
     with open(folder / "stderr.txt", "w") as errors:
         return subprocess.Popen(
-            [sys.executable, "-m", "etude.cli", "train", *map(str, arguments)],
+            [sys.executable, "-m", "etude.cli", command, *map(str, arguments)],
             env=environment,
             cwd=folder,
             stdout=subprocess.DEVNULL,

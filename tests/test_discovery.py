@@ -1,6 +1,9 @@
 """Discovery: the population's lifetimes, what each agent adds to the rule, stop and go on."""
 
 import dataclasses
+import json
+import os
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -14,7 +17,7 @@ from etude.discovery.check import Check, Outcome, score
 from etude.discovery.config import DiscoverConfig
 from etude.discovery.population import Group, RuleUpdate, apply_updates
 from etude.discovery.report import describe, plot_discovery
-from etude.discovery.trainer import DiscoveryRun, new_folder, open_folder, run
+from etude.discovery.trainer import DiscoveryRun, new_folder, run
 from etude.envs import make
 from etude.errors import UserError
 from etude.optim import AdamState
@@ -24,6 +27,7 @@ from etude.rules.disco import Disco
 from etude.storage import sha256_of
 from etude.trainer import train
 from tests.conftest import random_like
+from tests.test_cli import ROOT, kill_when, logged, start
 from tests.test_learner import CONFIG
 
 TINY = dict(
@@ -37,7 +41,7 @@ TINY = dict(
     model=4,
     head=4,
     value_torso=(5,),
-    meta_steps=4,
+    meta_steps=6,
     log_every=2,
     check_every=0,
     budgets=(200, 100),
@@ -193,16 +197,32 @@ def test_a_check_trains_fresh_agents_as_training_does():
 
 
 class ScriptedCheck(Check):
-    """Returns 1 after the second meta-step and 0.5 after the fourth; the baseline is 1."""
+    """Returns 1 after the second meta-step and 0.5 later; the baseline is 1."""
 
     def __init__(self):
-        self.returns = iter([1.0, 0.5])
+        self.returns = iter([1.0, 0.5, 0.5])
 
     def __call__(self, rule):
         return {"catch:rows=4,columns=3": Outcome(np.array([next(self.returns)]), 0.0)}
 
     def baseline(self):
         return {"catch:rows=4,columns=3": Outcome(np.array([1.0]), 0.0)}
+
+
+def kill_and_finish(run_path: Path) -> dict:
+    """Goes on in a process that is killed after its first piece of work, then in another one."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir),  # type: ignore
+    }
+    arguments = (environment, run_path.parent, "--resume", run_path, "--checkpoint-seconds", 0)
+    process = start(*arguments, command="discover")
+    kill_when(process, lambda: len(logged(run_path)) == 2, run_path.parent)
+    assert not (run_path / "summary.json").exists(), "the run ended before it could be killed"
+    assert start(*arguments, command="discover").wait(timeout=300) == 0
+    assert logged(run_path) == [2, 4, 6]
+    return json.loads((run_path / "summary.json").read_text())
 
 
 @pytest.mark.slow
@@ -216,7 +236,7 @@ def test_a_run_keeps_its_best_rule_and_goes_on_to_the_same_bits(tmp_path, rule):
     middle = run(discovery, half, should_stop=lambda: next(pieces))
     assert middle["meta_steps"] == 2
     (tmp_path / "start.npz").unlink()  # the folder has all it needs
-    assert run(*open_folder(str(half.path)))["rule_sha256"] == whole["rule_sha256"]
+    assert kill_and_finish(half.path)["rule_sha256"] == whole["rule_sha256"]
 
     checked = dataclasses.replace(
         discovery,
@@ -232,9 +252,8 @@ def test_a_run_keeps_its_best_rule_and_goes_on_to_the_same_bits(tmp_path, rule):
     records = folder.metrics()
     plot_discovery(records, tmp_path / "discovery.png")
     assert (tmp_path / "discovery.png").read_bytes()[:4] == b"\x89PNG"
-    assert "meta-step 4 of 4" in describe(records[-1], 4) and "check 0.50" in describe(
-        records[-1], 4
-    )
+    assert "meta-step 6 of 6" in describe(records[-1], 6)
+    assert "check 0.50" in describe(records[-1], 6)
     assert rules.suggested(str(folder.path))["torso"] == (6,)
     result = train("catch:rows=5,columns=5", str(folder.path), steps=60)
     assert result.config.batch == 4 and result.config.learning_rate == 5e-4

@@ -9,11 +9,19 @@ import numpy as np
 import pytest
 
 from etude.agent import Agent, Heads, NetworkConfig
-from etude.discovery import Discovery, Lifetime, MetaValue, MetaValueConfig, meta_gradient
+from etude.discovery import (
+    Discovery,
+    Lifetime,
+    MetaValue,
+    MetaValueConfig,
+    meta_gradient,
+    metagradient,
+)
 from etude.discovery.metagradient import nearest_divisor
 from etude.distributions import log_prob
 from etude.learner import Learner
 from etude.moments import Moments
+from etude.packing import pack, unpack
 from etude.returns import lambda_returns
 from etude.rules.base import Rule
 from etude.rules.disco import Disco
@@ -54,13 +62,14 @@ def test_the_released_meta_gradient(path):
     rule = parity.published_rule()
     rollouts = stack([golden.rollout(f"train{i}") for i in range(golden.config["inner_steps"])])
     result = jax.jit(functools.partial(meta_gradient, Discovery(golden.optimiser)))(
-        rule, golden.lifetime(rule), rollouts, golden.rollout("valid")
+        rule, pack(golden.lifetime(rule)), rollouts, golden.rollout("valid")
     )
+    state = unpack(result.state)
 
     for theirs, expected in golden.under("meta_log").items():
         parity.assert_close(result.metrics[LOGS[theirs]], expected, 1e-9, theirs)
     assert_gradients_close(named_leaves(result.gradient), golden.meta_gradient, 1e-9)
-    ours = {"params": result.state.learner.agent, "value_params": result.state.value.network}
+    ours = {"params": state.learner.agent, "value_params": state.value.network}
     for name, tree in ours.items():
         parity.assert_trees_close(tree, golden.under(f"final.{name}"), 1e-9, name)
 
@@ -100,8 +109,16 @@ def make_lifetime(learner: Learner) -> Lifetime:
 
 
 @pytest.fixture(scope="module")
-def disco():
-    """A rule, and the other arguments of its meta-gradient through four updates."""
+def one_loop():
+    """The first update is in the loop like all others, which leaves less to compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metagradient, "FEW", 0)
+        yield
+
+
+@pytest.fixture(scope="module")
+def disco(one_loop):
+    """A rule, and the other arguments of its meta-gradient through 2 × 2 updates."""
     with jax.enable_x64(True):
         rule = random_like(lambda: Disco(CONFIG, key=jax.random.key(0)))
         lifetime = make_lifetime(make_learner(rule))
@@ -173,7 +190,9 @@ def test_vmap_over_agents_is_the_same_as_one_by_one(disco, plain):
     assert_same(jax.tree.map(lambda x: x[0], together), plain)
 
 
-@pytest.mark.parametrize("n, divisor", [(1, 1), (2, 1), (7, 1), (12, 3), (20, 4), (40, 5), (36, 6)])
+@pytest.mark.parametrize(
+    "n, divisor", [(0, 1), (1, 1), (2, 1), (7, 1), (12, 3), (20, 4), (40, 5), (36, 6)]
+)
 def test_nearest_divisor(n, divisor):
     assert nearest_divisor(n) == divisor
 
@@ -210,7 +229,7 @@ class LearnedDiscount(Rule):
 
 
 @pytest.fixture(scope="module")
-def learned_discount():
+def learned_discount(one_loop):
     with jax.enable_x64(True):
         rule = LearnedDiscount(jnp.array(0.3), jnp.array(-0.5))
         make = lambda: Agent(  # noqa: E731
@@ -230,6 +249,20 @@ def test_a_rule_without_the_heads_of_disco(learned_discount):
     assert dead_leaves(expected.gradient) == []
     for memory, mixed_mode in WAYS:
         assert_same(compiled(memory, mixed_mode)(*learned_discount), expected)
+
+
+def test_the_first_update_apart_gives_the_same(learned_discount, monkeypatch):
+    expected = compiled()(*learned_discount)
+    monkeypatch.setattr(metagradient, "FEW", 8)
+    for memory, mixed_mode in (("full", False), ("nested", True)):
+        assert_same(compiled(memory, mixed_mode)(*learned_discount), expected)
+
+
+def test_packed_agents_give_the_same(learned_discount):
+    rule, lifetime, *others = learned_discount
+    expected = compiled()(*learned_discount)
+    result = compiled("nested", True)(rule, pack(lifetime), *others)
+    assert_same(unpack(result), expected)
 
 
 def test_finite_differences_of_a_learned_discount(learned_discount, monkeypatch):

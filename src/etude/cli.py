@@ -206,14 +206,11 @@ def discover(
         discovery = DiscoveryRun.create(config)
         folder = new_folder(discovery, out)
     else:
-        default = DiscoverConfig()
-        longer = dataclasses.replace(default, meta_steps=config.meta_steps)
-        if out is not None or config != longer:
+        if out is not None or dataclasses.replace(config, meta_steps=None) != DiscoverConfig():
             raise UserError(
                 "--resume goes on with the run's own settings: only --meta-steps can change."
             )
-        given = config.meta_steps if config != default else None
-        discovery, folder = open_folder(resume, given)
+        discovery, folder = open_folder(resume, config.meta_steps)
     with folder.locked():
         _discover(discovery, folder, checkpoint_seconds, tensorboard)
 
@@ -227,15 +224,15 @@ def _discover(
     config = discovery.config
     say(
         f"Discovering a rule on {', '.join(config.env_names)}: {config.agents} agents, "
-        f"{config.inner_updates} inner updates, {config.meta_steps:,} meta-steps → {folder.path}"
+        f"{config.inner_updates} inner updates, {config.total:,} meta-steps → {folder.path}"
     )
     progress = ProgressReport(
-        out, "Discovering", config.meta_steps, lambda record: describe(record, config.meta_steps)
+        out, "Discovering", config.total, lambda record: describe(record, config.total)
     )
     with _watched(progress, folder, checkpoint_seconds, tensorboard) as options:
         summary = run(discovery, folder, **options)
     plot_discovery(folder.metrics(), folder.path / "discovery.png")
-    if summary["meta_steps"] < config.meta_steps:
+    if summary["meta_steps"] < config.total:
         _stopped("discover", folder)
     _print_discovery(summary, folder)
 

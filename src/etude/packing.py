@@ -67,12 +67,12 @@ abc.ABCMeta.register(Agent, PackedAgent)
 
 
 def pack(tree: Tree) -> Tree:
-    """With every agent in the tree packed, and all else as it was.
+    """With every agent in the tree packed (if it is not yet), and all else as it was.
 
     An optimiser's averages have the agent's form, so they are packed as well.
     """
     return jax.tree.map(
-        lambda x: PackedAgent.pack(x) if isinstance(x, Agent) else x,
+        lambda x: PackedAgent.pack(unpack(x)) if isinstance(x, Agent) else x,
         tree,
         is_leaf=lambda x: isinstance(x, Agent),
     )

@@ -33,6 +33,9 @@ SIZES = {
 """Sizes of the meta-network: for a laptop's minutes, for its hours, and the published one."""
 
 
+META_STEPS = 1000
+
+
 @dataclasses.dataclass(frozen=True)
 class DiscoverConfig:
     """Settings of a discovery run."""
@@ -42,8 +45,8 @@ class DiscoverConfig:
     Each may have its own observations and actions."""
     agents: int = 2
     """Agents in the population, dealt out to the environments in turn."""
-    meta_steps: int = 1000
-    """Updates of the rule."""
+    meta_steps: int | None = None
+    """Updates of the rule; 1000 by default."""
     from_: Annotated[str | None, tyro.conf.arg(name="from")] = None
     """Start from this rule (disco103, a rule file or a run) instead of a random one."""
     size: Literal["tiny", "small", "paper"] = "tiny"
@@ -131,6 +134,11 @@ class DiscoverConfig:
             raise UserError(
                 f"--agents must be at least {len(self.env_names)}, one for each environment."
             )
+
+    @property
+    def total(self) -> int:
+        """How many meta-steps there are."""
+        return META_STEPS if self.meta_steps is None else self.meta_steps
 
     @property
     def env_names(self) -> list[str]:

@@ -12,12 +12,12 @@ from typing import Literal, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from etude.agent import Agent
 from etude.discovery.problem import Problem
 from etude.learner import loss_gradient, mean_loss
-from etude.packing import pack, unpack
 from etude.remat import remat
 from etude.rules.base import Rule
 from etude.types import Metrics, Rollout
@@ -46,7 +46,8 @@ def meta_gradient(
 ) -> MetaGradient:
     """Updates once on each of `rollouts`, stacked along a first axis, and differentiates the loss.
 
-    Rollouts are constants: an agent's influence on its own experience is not differentiated.
+    Rollouts are constants: an agent's influence on its own experience is not differentiated. With
+    the state's agents packed (`etude.packing`), the program compiles faster.
     """
     gradient = mixed_mode_gradient if mixed_mode else loss_gradient
 
@@ -54,25 +55,41 @@ def meta_gradient(
         def step(state, rollout):
             return problem.inner(rule, state, rollout, gradient)
 
-        after, aux = scan(step, pack(state), rollouts, memory)
-        return problem.outer(rule, unpack(after), aux, validation)
+        after, aux = scan(step, state, rollouts, memory)
+        return problem.outer(rule, after, aux, validation)
 
     gradients, (after, metrics) = jax.grad(meta_loss, has_aux=True)(rule)
     return MetaGradient(gradients, after, metrics)
 
 
+FEW = 8
+"""Up to this many updates, the first one is compiled apart from the others."""
+
+
 def scan(step, state: State, rollouts: Rollout, memory: Memory) -> tuple[State, PyTree]:
     """`jax.lax.scan`, of which a backward pass holds as much as `memory` says.
 
-    `nested` splits N into a product of two numbers near its root; a prime N has none, and is run
-    like `remat`.
+    What the first update starts from does not depend on the rule, so half of its backward pass is
+    not needed. A loop has one body for all, and cannot leave it out. Among few updates the first
+    counts enough to have its own.
     """
+    if rollouts.action.shape[0] > FEW:
+        return _loop(step, state, rollouts, memory)
+    first, others = (jax.tree.map(lambda x, at=at: x[at], rollouts) for at in (0, slice(1, None)))
+    state, first_aux = step(state, first)
+    state, aux = _loop(step, state, others, memory)
+    return state, jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), first_aux, aux)
+
+
+def _loop(step, state: State, rollouts: Rollout, memory: Memory) -> tuple[State, PyTree]:
+    """`nested` splits N into a product of two numbers near its root; a prime N has none, and is
+    run like `remat`."""
     if memory == "full":
         return jax.lax.scan(step, state, rollouts)
     step = remat(step)
     length = rollouts.action.shape[0]
-    inner = nearest_divisor(length)
-    if memory == "remat" or inner == 1:
+    inner = nearest_divisor(length) if memory == "nested" else 1
+    if inner == 1:
         return jax.lax.scan(step, state, rollouts)
 
     @remat
@@ -86,7 +103,7 @@ def scan(step, state: State, rollouts: Rollout, memory: Memory) -> tuple[State, 
 
 def nearest_divisor(n: int) -> int:
     """The largest divisor of n that is no more than its root."""
-    return next(d for d in range(math.isqrt(n), 0, -1) if n % d == 0)
+    return next((d for d in range(math.isqrt(n), 0, -1) if n % d == 0), 1)
 
 
 @jax.custom_vjp

@@ -16,6 +16,7 @@ from etude.discovery.problem import Discovery, Lifetime
 from etude.envs import Task
 from etude.learner import norm
 from etude.optim import scale_by_adam
+from etude.packing import pack, unpack
 from etude.rules.base import Rule
 from etude.training import Training, World
 from etude.types import Metrics, Rollout
@@ -153,7 +154,7 @@ class Group:
         result = meta_gradient(
             self.problem,
             rule,
-            member.lifetime,
+            pack(member.lifetime),
             rollouts,
             validation,
             memory=self.config.memory,
@@ -165,7 +166,7 @@ class Group:
         update, optimiser_state = self.meta_optimiser.update(gradient, seat.optimiser_state)
         update = choose(good, update, nothing)
         optimiser_state = choose(good, optimiser_state, seat.optimiser_state)
-        member = eqx.tree_at(lambda m: m.lifetime, member, result.state)
+        member = eqx.tree_at(lambda m: m.lifetime, member, unpack(result.state))
         metrics = result.metrics | played | {"meta_gradient_norm": norm(result.gradient)}
         seat = Seat(member, optimiser_state, seat.resets, seat.skipped + ~good, key)
         return update, good, seat, metrics

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from etude.discovery.meta_value import MetaValue
 from etude.distributions import entropy, log_prob
 from etude.learner import Gradient, Learner, descend, loss_gradient
+from etude.packing import unpack
 from etude.rules.base import Rule
 from etude.types import Metrics, Rollout
 
@@ -84,7 +85,7 @@ class Discovery(Problem[Lifetime, UpdateRecord]):
     def outer(
         self, rule: Rule, state: Lifetime, aux: UpdateRecord, validation: Rollout
     ) -> tuple[Float[Array, ""], tuple[Lifetime, Metrics]]:
-        agent = state.learner.agent
+        agent = unpack(state.learner.agent)
         logits = agent.policy(validation.observation)
         evaluation = state.value.evaluate(logits, validation)
         value = state.value.observe(evaluation, validation)

@@ -14,7 +14,7 @@ Records = Sequence[dict[str, Any]]
 def describe(record: dict[str, Any], meta_steps: int) -> str:
     """One line of progress."""
     returns = ", ".join(
-        f"{name.split(':')[0]} {value:.3g}" if value is not None else f"{name.split(':')[0]} –"
+        f"{name} {'–' if value is None else format(value, '.3g')}"
         for name, value in record["returns"].items()
     )
     parts = [

@@ -74,7 +74,7 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
 
     @property
     def updates(self) -> int:
-        return self.config.meta_steps
+        return self.config.total
 
     @property
     def log_every(self) -> int:
@@ -243,9 +243,9 @@ def open_folder(path: str, meta_steps: int | None = None) -> tuple[DiscoveryRun,
     sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
     config = from_json(DiscoverConfig, saved)
     if meta_steps is not None:
-        if meta_steps < config.meta_steps:
+        if meta_steps < config.total:
             raise UserError(
-                f"{path} is a run of {config.meta_steps} meta-steps; --meta-steps can only add."
+                f"{path} is a run of {config.total} meta-steps; --meta-steps can only add."
             )
         config = dataclasses.replace(config, meta_steps=meta_steps)
     return DiscoveryRun.create(config, rules.load(str(folder.path / START_FILE))), folder
@@ -254,7 +254,7 @@ def open_folder(path: str, meta_steps: int | None = None) -> tuple[DiscoveryRun,
 def run(discovery: DiscoveryRun, folder: RunFolder | None = None, **options: Any) -> dict[str, Any]:
     """Runs to the end, or from the folder's last checkpoint; the summary."""
     if folder:
-        folder.extend("meta_steps", discovery.config.meta_steps)
+        folder.extend("meta_steps", discovery.config.total)
     outcome = loop.run(discovery, folder, **options)
     summary = _summary(discovery, outcome)
     if folder and outcome.done >= discovery.updates:
