@@ -38,7 +38,7 @@ def environment(tmp_path_factory):
 def etude(environment, tmp_path):
     def call(*arguments, **options):
         return subprocess.run(
-            [sys.executable, "-m", "etude.cli", *map(str, arguments)],
+            [sys.executable, "-m", "etude", *map(str, arguments)],
             capture_output=True,
             text=True,
             cwd=tmp_path,
@@ -135,7 +135,7 @@ def test_lists(etude):
 def start(environment, folder, *arguments, command="train"):
     with open(folder / "stderr.txt", "w") as errors:
         return subprocess.Popen(
-            [sys.executable, "-m", "etude.cli", command, *map(str, arguments)],
+            [sys.executable, "-m", "etude", command, *map(str, arguments)],
             env=environment,
             cwd=folder,
             stdout=subprocess.DEVNULL,

@@ -1,15 +1,20 @@
 """Etude learns how to learn: agents under a learned update rule, and the rules themselves."""
 
-from etude import envs, rules
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from etude._malloc import keep_freed_memory
-from etude.agent import Agent, Heads, NetworkConfig
-from etude.config import TrainConfig
-from etude.errors import UserError
-from etude.learner import Learner, update
-from etude.optim import adam
-from etude.rules import Rule
-from etude.trainer import Result, train
-from etude.types import Rollout
+
+if TYPE_CHECKING:
+    from etude import envs, rules
+    from etude.agent import Agent, Heads, NetworkConfig
+    from etude.config import TrainConfig
+    from etude.errors import UserError
+    from etude.learner import Learner, update
+    from etude.optim import adam
+    from etude.rules import Rule
+    from etude.trainer import Result, train
+    from etude.types import Rollout
 
 keep_freed_memory()
 
@@ -29,3 +34,25 @@ __all__ = [
     "train",
     "update",
 ]
+
+_HOMES = {
+    "agent": ("Agent", "Heads", "NetworkConfig"),
+    "config": ("TrainConfig",),
+    "errors": ("UserError",),
+    "learner": ("Learner", "update"),
+    "optim": ("adam",),
+    "rules": ("Rule",),
+    "trainer": ("Result", "train"),
+    "types": ("Rollout",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what is asked for, when it is: JAX alone takes a second, and the command line wants
+    to be there before."""
+    if name in ("envs", "rules"):
+        return importlib.import_module(f"etude.{name}")
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"etude.{home}"), name)
+    raise AttributeError(f"module 'etude' has no attribute {name!r}")

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from etude import envs, rules
+from etude import checks, envs, rules
 from etude.config import TrainConfig
 from etude.discovery.config import DiscoverConfig
 from etude.errors import UserError, reason
@@ -58,10 +58,7 @@ def train(
         setup = Setup.create(config)
         folder = new_folder(setup, out)
     else:
-        if out is not None or dataclasses.replace(config, steps=None) != TrainConfig():
-            raise UserError(
-                "--resume goes on with the run's own settings: only --steps can change."
-            )
+        _refuse_other_flags("--steps")
         setup, folder = open_folder(resume, config.steps)
     with folder.locked():
         _train(setup, folder, checkpoint_seconds, tensorboard)
@@ -103,13 +100,9 @@ def _watched(
 ) -> Iterator[dict[str, Any]]:
     """What every run in a terminal has: progress, Ctrl-C, TensorBoard. As options of the loop."""
     with progress, _stop_on_interrupt() as stop, _tensorboard(folder, tensorboard) as write:
-
-        def report(record: dict[str, Any]) -> None:
-            progress(record)
-            write(record)
-
         yield dict(
-            report=report,
+            report=progress,
+            log=write,
             should_stop=lambda: stop["asked"],
             checkpoint_seconds=checkpoint_seconds,
         )
@@ -125,6 +118,17 @@ def _check_run_options(checkpoint_seconds: float, tensorboard: bool) -> None:
         raise UserError(f"--checkpoint-seconds must be 0 or more, not {checkpoint_seconds}.")
     if tensorboard and importlib.util.find_spec("tensorboardX") is None:
         raise UserError("--tensorboard needs the package tensorboardX: pip install tensorboardX.")
+
+
+def _refuse_other_flags(length: str) -> None:
+    """With --resume, even a flag that repeats a default would say something about the run."""
+    allowed = {"--resume", length, "--checkpoint-seconds", "--tensorboard", "--no-tensorboard"}
+    flags = (x.partition("=")[0].replace("_", "-") for x in sys.argv if x.startswith("--"))
+    if other := [x for x in flags if x not in allowed]:
+        raise UserError(
+            f"--resume goes on with the run's own settings: only {length} can change, "
+            f"not {other[0]}."
+        )
 
 
 @contextmanager
@@ -206,10 +210,7 @@ def discover(
         discovery = DiscoveryRun.create(config)
         folder = new_folder(discovery, out)
     else:
-        if out is not None or dataclasses.replace(config, meta_steps=None) != DiscoverConfig():
-            raise UserError(
-                "--resume goes on with the run's own settings: only --meta-steps can change."
-            )
+        _refuse_other_flags("--meta-steps")
         discovery, folder = open_folder(resume, config.meta_steps)
     with folder.locked():
         _discover(discovery, folder, checkpoint_seconds, tensorboard)
@@ -347,6 +348,8 @@ def play(
 
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {episodes}.")
+    if not checks.seed(seed):
+        raise UserError(f"--seed must be {checks.SEED}, not {seed}.")
     path, returns = play_run(run, out, episodes, seed, agent, greedy, show)
     total = ", ".join(f"{x:.3g}" for x in returns) or "none ended"
     cut = "" if len(returns) == episodes else f" (stopped after {MAX_STEPS} steps)"
@@ -371,8 +374,6 @@ def main() -> None:
             f"JAX could not go on: {reason(error)} If memory is short, try a smaller --batch.",
             error,
         )
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 def fail(message: str, error: BaseException) -> NoReturn:
@@ -382,7 +383,3 @@ def fail(message: str, error: BaseException) -> NoReturn:
     console = Console(stderr=True)
     console.print(f"etude: {message}", style="red", highlight=False, markup=False, soft_wrap=True)
     sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

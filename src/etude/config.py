@@ -58,6 +58,7 @@ class TrainConfig:
     """Updates between two lines of metrics; also the smallest piece of work between checkpoints."""
 
     def __post_init__(self):
+        checks.typed(self)
         numbers = "steps seeds batch rollout replay_capacity model head log_every"
         require(self, numbers, checks.counts, "at least 1")
         require(self, "seed", checks.seed, checks.SEED)
@@ -66,7 +67,6 @@ class TrainConfig:
         require(self, "replay_share", lambda x: 0 <= x < 1, "at least 0 and below 1")
         require(self, "torso", lambda x: x and checks.counts(x), "one or more positive widths")
         require(self, "conv", checks.counts, "positive numbers of channels")
-        require(self, "schedule", lambda x: x in ("constant", "cosine"), "constant or cosine")
 
     @property
     def network(self) -> NetworkConfig:
@@ -102,6 +102,11 @@ class TrainConfig:
         return (self.filling_rollouts + updates) * self.steps_per_update
 
 
+def lists_to_tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """Settings hold tuples, JSON has lists, and users write either."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+
+
 def from_json(kind: type[Config], fields: dict[str, Any]) -> Config:
     """A config (a dataclass) as it was saved."""
     known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
@@ -109,8 +114,7 @@ def from_json(kind: type[Config], fields: dict[str, Any]) -> Config:
         raise UserError(
             f"The saved config holds settings this version lacks: {', '.join(unknown)}."
         )
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
     try:
-        return kind(**values)
+        return kind(**lists_to_tuples(fields))
     except (TypeError, ValueError) as error:  # a file that someone mangled
         raise UserError(f"The saved config makes no sense: {error}.") from None

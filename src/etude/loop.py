@@ -47,6 +47,10 @@ class Work(abc.ABC, Generic[State]):
         Raises a `UserError` if the numbers went bad.
         """
 
+    def joined(self, pieces: list[dict[str, Any]]) -> dict[str, Any]:
+        """The metrics of several pieces of work as those of one; updates are the first axis."""
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
+
     @abc.abstractmethod
     def record(self, state: State, metrics: dict[str, Any], done: int) -> Record:
         """The line to log after `done` updates."""
@@ -70,8 +74,16 @@ class Outcome(Generic[State]):
     done: int
     curve: list[Record]
     """All records, those of earlier parts of a resumed run among them."""
-    steps_per_second: float
-    """Environment steps (of the records' `steps`) a second in this part of the run."""
+
+    @property
+    def steps_per_second(self) -> float:
+        """Environment steps (of the records' `steps`) a second, over all parts of the run."""
+        last = self.curve[-1] if self.curve else {"steps": 0, "seconds": 0.0}
+        return last["steps"] / last["seconds"] if last["seconds"] else 0.0
+
+
+PIECE_SECONDS = 1.0
+"""How long a piece of work should take, so that a run shows its progress and stops when asked."""
 
 
 def run(
@@ -79,38 +91,54 @@ def run(
     folder: RunFolder | None = None,
     *,
     report: Callable[[Record], None] = lambda record: None,
+    log: Callable[[Record], None] = lambda record: None,
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 30.0,
 ) -> Outcome[State]:
-    """Runs from the folder's last checkpoint, if there is one, to the end or to `should_stop`."""
+    """Runs from the folder's last checkpoint, if there is one, to the end or to `should_stop`.
+
+    A record goes to the curve (and to `log`) every `log_every` updates, and before a checkpoint;
+    `report` sees it grow after every piece of work.
+    """
     state, done, seconds = _start(work, folder)
     curve = folder.metrics() if folder else []
     if done < work.updates:
         work.prepare()
-    before = (curve[-1]["steps"] if curve else 0, seconds)
+
+    def keep(record: Record) -> None:
+        curve.append(record)
+        log(record)
+        if folder:
+            folder.log(record)
+
+    pieces, record, size = [], {}, 1
     saved, saved_at = done, time.monotonic()
     while done < work.updates and not should_stop():
-        number = min(work.log_every, work.updates - done)
-        started = time.monotonic()
+        line = min(work.log_every - done % work.log_every, work.updates - done)
+        number, started = min(size, line), time.monotonic()
         try:
             state, metrics = work.advance(state, done, number)
         except UserError as error:
             raise UserError(f"{error}{_what_is_kept(folder)}") from error
-        seconds += time.monotonic() - started
-        done += number
+        took = time.monotonic() - started
+        size = max(1, round(min(4.0, PIECE_SECONDS / max(took, 1e-6)) * number))
+        seconds, done = seconds + took, done + number
+        pieces.append(metrics)
         record = {"updates": done, "seconds": round(seconds, 3)}
-        curve.append(record | work.record(state, metrics, done))
-        report(curve[-1])
-        if folder:
-            folder.log(curve[-1])
-        if folder and time.monotonic() - saved_at >= checkpoint_seconds:
-            _save(work, folder, state, done, seconds)
-            saved, saved_at = done, time.monotonic()
+        record |= work.record(state, work.joined(pieces), done)
+        report(record)
+        due = time.monotonic() - saved_at >= checkpoint_seconds
+        if number == line or (due and checkpoint_seconds > 0):
+            keep(record)
+            pieces = []
+            if due:
+                _save(work, folder, state, done, seconds)
+                saved, saved_at = done, time.monotonic()
+    if pieces:
+        keep(record)
     if saved < done:
         _save(work, folder, state, done, seconds)
-    took = seconds - before[1]
-    speed = (curve[-1]["steps"] - before[0]) / took if took > 0 else 0.0
-    return Outcome(state, done, curve, speed)
+    return Outcome(state, done, curve)
 
 
 def _start(work: Work[State], folder: RunFolder | None) -> tuple[State, int, float]:
@@ -118,7 +146,10 @@ def _start(work: Work[State], folder: RunFolder | None) -> tuple[State, int, flo
     if restored is None:
         return work.init(), 0, 0.0
     state, progress = restored
-    return state, int(progress["updates"]), float(progress["seconds"])
+    try:
+        return state, int(progress["updates"]), float(progress["seconds"])
+    except (KeyError, TypeError, ValueError):
+        raise UserError("The checkpoint in this folder has a damaged header.") from None
 
 
 def _save(

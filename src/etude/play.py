@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 
 from etude import rollout as acting
 from etude.envs import Task, pictures
-from etude.errors import UserError
+from etude.errors import UserError, reason
 from etude.runs import RunFolder
 from etude.storage import from_arrays
 from etude.trainer import open_folder
@@ -102,10 +102,22 @@ def frame(task: Task, state: Any, observation: Any) -> np.ndarray:
 def own_picture(task: Task, state: Any) -> np.ndarray | None:
     """What the environment's `render` returns, if it is an RGB array (some return a figure)."""
     render = getattr(task.env, "render", None)
-    picture = None if render is None else render(state, task.params)
+    if render is None:
+        return None
+    try:
+        picture = render(state, task.params)
+    except Exception as error:  # the user's code may raise anything
+        raise UserError(f"{task.name} cannot be rendered: {reason(error)}.") from error
     if not isinstance(picture, (np.ndarray, jax.Array)) or picture.ndim != 3:
         return None
-    return np.asarray(picture, np.uint8)
+    pixels = np.asarray(picture)
+    if pixels.shape[2] != 3:
+        raise UserError(
+            f"{task.name} renders arrays of shape {pixels.shape}, not height × width × 3."
+        )
+    if np.issubdtype(pixels.dtype, np.floating):  # shares of full brightness
+        pixels = 255.0 * np.clip(pixels, 0.0, 1.0)
+    return pixels.astype(np.uint8)
 
 
 def write_gif(frames: list[np.ndarray], ends: list[bool], path: Path) -> None:

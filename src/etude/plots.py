@@ -60,7 +60,7 @@ def figure_file(
     try:
         yield axes
         figure.savefig(path, dpi=130)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # matplotlib raises the latter for an unknown format
         raise UserError(f"The figure cannot be written to {path}: {reason(error)}.") from None
     finally:
         plt.close(figure)
@@ -97,7 +97,9 @@ def plot_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path
 
 def label_of(folder: RunFolder) -> str:
     config = folder.config()
-    seeds = f", {config['seeds']} seeds" if config["seeds"] > 1 else ""
+    if "rule" not in config or "env" not in config:
+        raise UserError(f"{folder.path} is not a training run, so it has no learning curve.")
+    seeds = f", {config['seeds']} seeds" if config.get("seeds", 1) > 1 else ""
     return f"{config['rule']} on {config['env']}{seeds}"
 
 

@@ -67,10 +67,14 @@ PRESETS: list[tuple[str, str, dict[str, Any]]] = [
 
 
 def resolve(
-    config: TrainConfig, rule_kind: str, suggested: dict[str, Any] | None = None
+    config: TrainConfig,
+    rule_kind: str,
+    suggested: dict[str, Any] | None = None,
+    rule_is_made: bool = False,
 ) -> TrainConfig:
     """`config` with every gap filled. `rule_kind` decides for rules that come from a file; what
-    the file itself has `suggested` goes before the presets."""
+    the file itself has `suggested` goes before the presets. A rule that `is_made` already keeps
+    its settings."""
     env, _ = specs.split(config.env)
     rule, given = specs.split(config.rule)
     values, rule_settings = dict(BASE), {}
@@ -81,7 +85,7 @@ def resolve(
             rule_settings |= values.pop(RULE, {})
     values |= suggested or {}
     gaps = {k: v for k, v in values.items() if getattr(config, k) is None}
-    if rule == rule_kind:  # a rule from a file brings its own settings
+    if rule == rule_kind and not rule_is_made:  # a rule from a file brings its own settings
         gaps["rule"] = specs.join(rule, {k: str(v) for k, v in rule_settings.items()} | given)
     full = dataclasses.replace(config, **gaps)
     if full.log_every is None:

@@ -71,7 +71,7 @@ class RunFolder:
     def extend(self, field: str, value: int) -> None:
         """Writes a later end of the run down."""
         config = self.config()
-        if config[field] != value:
+        if config.get(field) != value:
             self.write_config(config | {field: value})
 
     @property
@@ -114,9 +114,12 @@ class RunFolder:
         # A run killed while it wrote may leave its last line unfinished.
         lines = text[: text.rfind("\n") + 1].splitlines()
         try:
-            return [json.loads(line) for line in lines]
+            records = [json.loads(line) for line in lines]
         except ValueError as error:
             raise UserError(f"{path} is damaged: {error}.") from None
+        if not all(isinstance(x, dict) and {"updates", "steps"} <= x.keys() for x in records):
+            raise UserError(f"{path} is damaged: a line of it is no record of a run.")
+        return records
 
     def save(self, state: Any, progress: dict[str, Any]) -> None:
         """Puts a new checkpoint in place of the old one, at once or not at all.

@@ -48,6 +48,11 @@ def parse_value(text: str) -> Any:
     return {"true": True, "false": False}.get(text.lower(), text)
 
 
+def as_text(value: Any) -> str:
+    """What `parse_value` reads."""
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 def replace_fields(config: Any, settings: dict[str, str], owner: str) -> Any:
     """`config` (a dataclass) with fields set from text, or a sentence about what does not fit."""
     hints = typing.get_type_hints(type(config))
@@ -65,6 +70,8 @@ def as_type(text: str, hint: Any, what: str) -> Any:
     value = parse_value(text)
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for kind in kinds:
+        if kind is str:
+            return text
         origin = typing.get_origin(kind) or kind
         if origin is tuple and isinstance(value, int) and not isinstance(value, bool):
             return (value,)

@@ -1,16 +1,8 @@
-"""Statistics of a few noisy runs: interquartile mean, bootstrap intervals. Plain NumPy."""
+"""Statistics of a few noisy runs: bootstrap intervals. Plain NumPy."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
-
-
-def iqm(x: np.ndarray) -> float:
-    """Interquartile mean: the mean of the middle half, with fractional weights at its edges."""
-    x = np.sort(np.ravel(x))
-    edges = np.linspace(0.0, 1.0, len(x) + 1)
-    weight = np.clip(np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25), 0.0, None)
-    return float(np.sum(weight * x) / np.sum(weight))
 
 
 def bootstrap_interval(

@@ -11,7 +11,7 @@ import numpy as np
 
 from etude import envs, loop, rules, stats
 from etude.agent import Agent
-from etude.config import TrainConfig, from_json
+from etude.config import TrainConfig, from_json, lists_to_tuples
 from etude.envs import Task
 from etude.errors import UserError, reason
 from etude.loop import Record
@@ -63,7 +63,7 @@ class Setup(loop.Work[TrainState]):
         if rule is None:
             config = resolve(config, rules.kind_named(config.rule), rules.suggested(config.rule))
         else:
-            config = resolve(config, rules.kind_of(rule))
+            config = resolve(config, rules.kind_of(rule), rule_is_made=True)
         task = envs.make(config.env) if task is None else task
         rule = rules.load(config.rule, seed=config.seed) if rule is None else rule
         setup = Setup(task, rule, config, Training.create(task, config))
@@ -98,15 +98,15 @@ class Setup(loop.Work[TrainState]):
         self, state: TrainState, done: int, number: int
     ) -> tuple[TrainState, dict[str, np.ndarray]]:
         state, metrics = self._compiled(self.rule, state, np.int32(number))
-        metrics = {name: x[:, :number] for name, x in jax.device_get(metrics).items()}
+        metrics = {name: x[:, :number].T for name, x in jax.device_get(metrics).items()}
         self._require_finite(metrics, done)
         return state, metrics
 
     def record(self, state: TrainState, metrics: dict[str, np.ndarray], done: int) -> Record:
         """Means over the updates since the last record, and over seeds."""
         metrics = dict(metrics)
-        ended = metrics.pop("episodes").sum(axis=1)
-        totals = {name: metrics.pop(f"episode_{name}").sum(axis=1) for name in ("return", "length")}
+        ended = metrics.pop("episodes").sum(axis=0)
+        totals = {name: metrics.pop(f"episode_{name}").sum(axis=0) for name in ("return", "length")}
         returns, lengths = (
             np.divide(total, ended, where=ended > 0, out=np.full(len(ended), np.nan))
             for total in totals.values()
@@ -153,7 +153,7 @@ class Setup(loop.Work[TrainState]):
         raise UserError(
             f"Training stopped at update {update} (environment step "
             f"{self.config.steps_after(update)}, seed number {seed}): the "
-            f"{name.replace('_', ' ')} is {metrics[name][seed, index]}."
+            f"{name.replace('_', ' ')} is {metrics[name][index, seed]}."
         )
 
 
@@ -168,10 +168,12 @@ def train(
 
     With `out`, the run is kept in that folder, as by `etude train --out`.
     """
+    if not isinstance(env, (str, Task)):
+        raise UserError("An environment is a name, or what `etude.envs.make` returns.")
     config = TrainConfig(
         env=env if isinstance(env, str) else env.name,
-        rule=rule if isinstance(rule, str) else rules.kind_of(rule),
-        **settings,
+        rule=rule if isinstance(rule, str) else rules.spec_of(rule),
+        **lists_to_tuples(settings),
     )
     setup = Setup.create(
         config,
@@ -187,6 +189,7 @@ def train(
 
 def new_folder(setup: Setup, out: str | None) -> RunFolder:
     """A folder that holds all that a run starts from: its settings and its rule."""
+    rules.require_kind(setup.rule)
     config = {**dataclasses.asdict(setup.config), IMPORT_FROM: os.getcwd()}
     name = f"{setup.config.env}-{setup.config.rule.split(':')[0]}"
     folder = RunFolder.create(out, name)
@@ -207,7 +210,7 @@ def open_folder(path: str, steps: int | None = None) -> tuple[Setup, RunFolder]:
         if steps < (config.steps or 0):
             raise UserError(f"{path} is a run of {config.steps} steps; --steps can only add to it.")
         config = dataclasses.replace(config, steps=steps)
-    rule = rules.load(str(folder.path / rules.RULE_FILE))
+    rule = rules.load_kept(folder.path / rules.RULE_FILE)
     return Setup.create(config, rule=rule), folder
 
 
@@ -253,6 +256,6 @@ def _summary(setup: Setup, outcome: loop.Outcome[TrainState]) -> dict[str, Any]:
         "updates": outcome.done,
         "seconds": outcome.curve[-1]["seconds"] if outcome.curve else 0.0,
         "steps_per_second": round(outcome.steps_per_second * config.seeds, 1),
-        "rule_sha256": sha256_of(setup.rule),
+        "rule_sha256": rules.digest(setup.rule),
         "params_sha256": sha256_of(outcome.state.learner.agent),
     }

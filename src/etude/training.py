@@ -180,7 +180,7 @@ def first_non_finite(metrics: dict[str, np.ndarray]) -> tuple[int, int, str] | N
     """Seed, update (within the chunk) and name of the first of a chunk's numbers to go bad."""
     found = []
     for rank, name in enumerate(("reward", "loss", "gradient_norm")):
-        seeds, updates = np.nonzero(~np.isfinite(metrics[name]))
+        updates, seeds = np.nonzero(~np.isfinite(metrics[name]))
         found += [(u, rank, s, name) for s, u in zip(seeds, updates, strict=True)]
     if not found:
         return None

@@ -20,8 +20,8 @@ SIZES = {
         hidden=32,
         rnn=16,
         embedding=8,
-        channels=(8, 2),
-        pi_channels=8,
+        channels=(16, 8),
+        pi_channels=16,
         bins=61,
         max_value=30.0,
     ),
@@ -114,6 +114,7 @@ class DiscoverConfig:
     """Meta-steps between two lines of metrics."""
 
     def __post_init__(self):
+        checks.typed(self)
         numbers = (
             "agents meta_steps inner_updates rollout batch replay_capacity validation_rollout "
             "validation_batch model head check_updates check_seeds log_every"
@@ -127,7 +128,6 @@ class DiscoverConfig:
         require(self, rates, checks.positive, "a positive number")
         require(self, "value_discount value_lambda", checks.share, "from 0 to 1")
         require(self, "meta_entropy_cost check_every", checks.cost, "0 or more")
-        require(self, "size", lambda x: x in SIZES, f"one of {', '.join(SIZES)}")
         if not self.env_names:
             raise UserError("--envs must name at least one environment.")
         if self.agents < len(self.env_names):

@@ -35,6 +35,7 @@ class MetaValueConfig:
     """Where each entry of the optimiser's step is clipped, before the learning rate."""
 
     def __post_init__(self):
+        checks.typed(self)
         require(self, "torso conv", checks.counts, "at least 1")
         require(self, "discount td_lambda", checks.share, "from 0 to 1")
         require(self, "learning_rate max_update", checks.positive, "a positive number")

@@ -22,7 +22,6 @@ from etude.loop import Record
 from etude.rules import Rule
 from etude.rules.disco import Disco
 from etude.runs import IMPORT_FROM, RunFolder
-from etude.storage import sha256_of
 
 START_FILE = "start.npz"
 
@@ -102,6 +101,11 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
             for name in rows[0]
         }
         return self._checked(state, metrics, done, done + number)
+
+    def joined(self, pieces: list[dict[str, Any]]) -> dict[str, Any]:
+        checked = [piece["check"] for piece in pieces if "check" in piece]
+        played = [{k: v for k, v in piece.items() if k != "check"} for piece in pieces]
+        return super().joined(played) | ({"check": checked[-1]} if checked else {})
 
     def record(self, state: DiscoveryState, metrics: dict[str, Any], done: int) -> Record:
         metrics = dict(metrics)
@@ -248,7 +252,7 @@ def open_folder(path: str, meta_steps: int | None = None) -> tuple[DiscoveryRun,
                 f"{path} is a run of {config.total} meta-steps; --meta-steps can only add."
             )
         config = dataclasses.replace(config, meta_steps=meta_steps)
-    return DiscoveryRun.create(config, rules.load(str(folder.path / START_FILE))), folder
+    return DiscoveryRun.create(config, rules.load_kept(folder.path / START_FILE)), folder
 
 
 def run(discovery: DiscoveryRun, folder: RunFolder | None = None, **options: Any) -> dict[str, Any]:
@@ -277,5 +281,5 @@ def _summary(discovery: DiscoveryRun, outcome: loop.Outcome[DiscoveryState]) -> 
         "best_score": float(state.best_score) if checks else None,
         "best_meta_step": int(state.best_step),
         "last_check": checks[-1] if checks else None,
-        "rule_sha256": sha256_of(state.best),
+        "rule_sha256": rules.digest(state.best),
     }

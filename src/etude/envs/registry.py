@@ -94,13 +94,14 @@ def _import(name: str) -> Callable[..., Any]:
     if os.getcwd() not in sys.path:  # an installed script does not look where the user stands
         sys.path.insert(0, os.getcwd())
     try:
-        factory = getattr(importlib.import_module(module_name), attribute)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise UserError(f"Cannot import {name!r}: there is no module {error.name!r}.") from None
-    except AttributeError:
-        raise UserError(f"Module {module_name!r} has no class {attribute!r}.") from None
     except Exception as error:
         raise UserError(f"Module {module_name!r} cannot be imported: {reason(error)}") from None
+    if not hasattr(module, attribute):
+        raise UserError(f"Module {module_name!r} has no class {attribute!r}.")
+    factory = getattr(module, attribute)
     if not callable(factory):
         raise UserError(f"{name!r} is not a class.")
     return factory
@@ -121,6 +122,9 @@ def _accepted_arguments(factory: Callable) -> dict[str, Any]:
 
 def _checked(spec: str, env: Environment, params: Any) -> Task:
     """Looks at the environment's shapes without running it, so that mistakes show at once."""
+    limit = getattr(params, "max_steps_in_episode", None)
+    if isinstance(limit, int) and limit < 1:
+        raise UserError(f"max_steps_in_episode of {spec!r} must be at least 1, not {limit}.")
     key, action = jax.random.key(0), jnp.zeros((), jnp.int32)
     try:
         space = env.action_space(params)

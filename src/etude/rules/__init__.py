@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,23 +11,28 @@ import jax
 import numpy as np
 
 from etude import specs
+from etude.config import TrainConfig, lists_to_tuples
 from etude.errors import UserError, reason
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
 from etude.rules.base import Rule
 from etude.rules.disco import Disco, DiscoConfig
 from etude.rules.policy_gradient import PolicyGradient, PolicyGradientConfig
 from etude.rules.weights import from_published, is_published_format, load_disco103
-from etude.storage import from_arrays, read_arrays, to_arrays, write_arrays
+from etude.storage import from_arrays, read_arrays, sha256_of, to_arrays, write_arrays
 
 __all__ = [
     "KINDS",
     "PUBLISHED",
     "Kind",
     "Rule",
+    "digest",
     "kind_named",
     "kind_of",
     "load",
+    "load_kept",
+    "require_kind",
     "save",
+    "spec_of",
     "suggested",
 ]
 
@@ -82,27 +88,64 @@ def load(spec: str, *, seed: int = 0) -> Rule:
     return _load_file(_find_file(name), settings)
 
 
+def load_kept(path: Path) -> Rule:
+    """The rule that a run folder keeps."""
+    if not path.is_file():
+        raise UserError(f"The run folder {path.parent} has lost its rule, {path.name}.")
+    return _load_file(path, {})
+
+
+def spec_of(rule: Rule) -> str:
+    """The spec that makes a rule like this one, apart from its parameters."""
+    kind = kind_of(rule)
+    if kind not in KINDS:
+        return kind
+    fields = dataclasses.fields(KINDS[kind].config)
+    given = {f.name: getattr(rule.config, f.name) for f in fields}  # type: ignore[attr-defined]
+    changed = {f.name: given[f.name] for f in fields if given[f.name] != f.default}
+    return specs.join(kind, {name: specs.as_text(value) for name, value in changed.items()})
+
+
+def digest(rule: Rule) -> str:
+    """Equal for rules of the same kind, with the same settings and the same parameters."""
+    text = f"{spec_of(rule)};{sha256_of(rule)}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def suggested(spec: str) -> dict[str, Any]:
     """The settings of training that a rule's file suggests, as fields of `TrainConfig`."""
     name, _ = specs.split(spec)
     if name in PUBLISHED or name in KINDS:
         return {}
     _, header = read_arrays(_find_file(name))
-    fields = header.get("training", {})
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    try:
+        fields = lists_to_tuples(dict(header.get("training", {})))
+        TrainConfig(**fields)
+    except (TypeError, ValueError, UserError) as error:
+        raise UserError(f"{name} suggests settings that make no sense: {reason(error)}") from None
+    return fields
 
 
 def save(path: Path | str, rule: Rule, training: dict[str, Any] | None = None) -> None:
-    """Writes a rule file: its kind, its config, η, and settings of training that suit it."""
+    """Writes a rule file: its kind, its config, η, and settings of training that suit it, as
+    fields of `TrainConfig`."""
+    require_kind(rule)
+    TrainConfig(**training or {})
     kind = kind_of(rule)
-    if kind not in KINDS:
-        raise UserError(f"{kind} is not a kind of rule that can be kept in a file.")
     config = dataclasses.asdict(rule.config)  # type: ignore[attr-defined]
     header = {"kind": kind, "config": config, "training": training or {}}
     try:
         write_arrays(Path(path), to_arrays(rule), header)
     except OSError as error:
         raise UserError(f"The rule cannot be written to {path}: {reason(error)}.") from None
+
+
+def require_kind(rule: Rule) -> None:
+    """Only rules of a kind that is known by name can be kept, in a rule file or a run folder."""
+    if (kind := kind_of(rule)) not in KINDS:
+        raise UserError(
+            f"{kind} is not a kind of rule that can be kept in a file; train it without a folder."
+        )
 
 
 def _find_file(name: str) -> Path:
@@ -132,11 +175,7 @@ def _load_file(path: Path, settings: dict[str, str]) -> Rule:
         config = specs.replace_fields(kind.config(), settings, f"Rule {path}")
         return from_published(arrays, config, str(path))
     try:
-        fields = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in header["config"].items()
-        }
-        config = kind.config(**fields)
+        config = kind.config(**lists_to_tuples(header["config"]))
         config = specs.replace_fields(config, settings, f"Rule {path}")
         like = jax.eval_shape(lambda: kind.create(config, key=jax.random.key(0)))
     except UserError:

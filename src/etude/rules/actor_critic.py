@@ -33,9 +33,10 @@ class ActorCriticConfig:
     max_value: float = 300.0
     """Largest squashed value that the bins reach."""
     normalise: bool = True
-    """Whether advantages are divided by their running standard deviation."""
+    """Whether advantages are centred and scaled by their running moments."""
 
     def __post_init__(self):
+        checks.typed(self)
         require(self, "discount td_lambda", checks.share, "from 0 to 1")
         require(self, "entropy_cost value_cost", checks.cost, "0 or more")
         require(self, "bins", lambda x: x == 0 or checks.odd_bins(x), "0, or an odd number from 3")

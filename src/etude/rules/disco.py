@@ -71,6 +71,7 @@ class DiscoConfig:
     """Discovery: weight of the entropies of y and z after the updates, which it raises."""
 
     def __post_init__(self):
+        checks.typed(self)
         sizes = "prediction hidden rnn embedding channels pi_channels"
         require(self, sizes, checks.counts, "at least 1")
         require(self, "bins", checks.odd_bins, "an odd number from 3")

@@ -25,6 +25,7 @@ class PolicyGradientConfig:
     """Weight of the entropy bonus."""
 
     def __post_init__(self):
+        checks.typed(self)
         require(self, "discount", checks.share, "from 0 to 1")
         require(self, "entropy_cost", checks.cost, "0 or more")
 

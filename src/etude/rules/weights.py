@@ -118,7 +118,6 @@ def download(path: Path) -> Path:
     url = os.environ.get("ETUDE_WEIGHTS_URL", URL)
     advice = f"put {FILE_NAME} into {path.parent}, or into a folder named by ETUDE_WEIGHTS_DIR"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         data = fetch(url, progress=_print_progress)
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
@@ -134,10 +133,12 @@ def download(path: Path) -> Path:
             f"{digest[:12]}…, not {SHA256[:12]}…), so it was thrown away: {advice}."
         )
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lambda file: file.write(data))
     except OSError as error:
         raise UserError(
-            f"The Disco103 weights could not be saved in {path.parent}: {error.strerror}."
+            f"The Disco103 weights could not be saved in {path.parent} ({error.strerror}): "
+            f"{advice}."
         ) from None
     return path
 
