@@ -1,4 +1,5 @@
-"""Tiny environments with known answers: the best tests of reinforcement learning there are."""
+"""Tiny environments with known answers: the best tests of reinforcement learning there are. And
+a tiny rule with parameters."""
 
 from typing import Any
 
@@ -8,6 +9,11 @@ import jax.numpy as jnp
 from flax import struct
 from gymnax.environments import environment, spaces
 from jaxtyping import Array
+
+from etude.agent import Heads
+from etude.distributions import log_prob
+from etude.returns import lambda_returns
+from etude.rules.base import Rule
 
 
 class ProbeState(eqx.Module):
@@ -142,3 +148,31 @@ class NoFinalObservation(BestAction):
 @struct.dataclass
 class NotAnEnvironment:
     size: int = 1
+
+
+class LearnedDiscount(Rule):
+    """An actor-critic with a learned γ in its targets and a learned weight in its loss."""
+
+    gamma: jax.Array
+    value_cost: jax.Array
+
+    def heads(self, num_actions):
+        return Heads(state={"pi": num_actions, "value": 1})
+
+    def init(self, agent):
+        return jnp.zeros((), jnp.int32)
+
+    def targets(self, agent, state, rollout):
+        value = agent.predict(agent.embed(rollout.observation))["value"][..., 0]
+        discount = jax.nn.sigmoid(self.gamma) * rollout.discount(1.0)
+        half = jnp.full_like(discount, 0.5)
+        returns = lambda_returns(jax.lax.stop_gradient(value[1:]), rollout.reward, discount, half)
+        # Targets may hold integers as well; nothing flows back through them.
+        return {"returns": returns, "updates": state}, state + 1
+
+    def loss(self, agent, targets, rollout):
+        prediction = agent.predict(agent.embed(rollout.observation))
+        error = targets["returns"] - prediction["value"][:-1, :, 0]
+        log_pi = log_prob(prediction["pi"][:-1], rollout.action)
+        loss = jnp.exp(self.value_cost) * jnp.square(error) - jax.lax.stop_gradient(error) * log_pi
+        return loss, {"updates": targets["updates"].astype(loss.dtype)}

@@ -1,6 +1,7 @@
 """Training runs: same seed same bits, episode logs, presets, bad numbers, resume in process."""
 
 import dataclasses
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude import envs, rules
+from etude import checks, envs, loop, rules
 from etude import rollout as acting
 from etude.config import TrainConfig
 from etude.errors import UserError
@@ -17,8 +18,9 @@ from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
 from etude.runs import RunFolder
 from etude.trainer import Setup, new_folder, open_folder, run, train
 from etude.training import LAST_EPISODES, EpisodeLog
+from tests.probes import LearnedDiscount
 
-QUICK = dict(torso=(8,), batch=8, rollout=4, log_every=5, steps=640)
+QUICK = dict(torso=(8,), batch=8, rollout=4, log_every=5, steps=640, learning_rate=1e-3)
 ENV, RULE = "catch:rows=4,columns=3", "actor_critic"
 
 
@@ -86,7 +88,7 @@ def test_presets_fill_gaps_and_nothing_else():
 def test_presets_carry_settings_of_the_rule():
     minatar = "gymnax/Breakout-MinAtar"
     filled = resolve(TrainConfig(env=minatar, rule="actor_critic:discount=0.9"), "actor_critic")
-    assert rules.load(filled.rule).config == ActorCriticConfig(discount=0.9, entropy_cost=0.03)
+    assert rules.load(filled.rule).config == ActorCriticConfig(discount=0.9, entropy_cost=0.1)
     given = resolve(TrainConfig(env=minatar, rule="actor_critic:entropy_cost=0.1"), "actor_critic")
     assert rules.load(given.rule).config == ActorCriticConfig(entropy_cost=0.1)
     own_file = resolve(TrainConfig(env=minatar, rule="some/rule.npz"), "actor_critic")
@@ -189,8 +191,8 @@ def test_rules_and_tasks_of_ones_own_need_no_name():
         """Not among the kinds."""
 
     by_name = train(ENV, "actor_critic:discount=0.9", **QUICK)
-    settings = QUICK | dict(replay_share=0.0, learning_rate=1e-3)
-    config = ActorCriticConfig(discount=0.9, entropy_cost=0.03)  # as in the preset for Catch
+    settings = QUICK | dict(replay_share=0.0)
+    config = ActorCriticConfig(discount=0.9, entropy_cost=0.1)  # as in the preset for Catch
     for rule in (ActorCritic(config), Own(config)):
         result = train(envs.make(ENV), rule, **settings)
         assert result.summary["params_sha256"] == by_name.summary["params_sha256"]
@@ -236,3 +238,79 @@ def test_a_damaged_checkpoint_gets_a_sentence(tmp_path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(UserError, match="not a sound file"):
         run(*open_folder(str(tmp_path / "run"), steps=1280))
+
+
+def test_the_record_of_a_run_says_which_rule_it_was(tmp_path):
+    rule = ActorCritic(ActorCriticConfig(discount=0.5, entropy_cost=0.0))
+    made = train(ENV, rule, out=str(tmp_path / "run"), **QUICK)
+    assert made.config.rule == "actor_critic:discount=0.5,entropy_cost=0.0"
+    again = train(ENV, made.config.rule, **QUICK)
+    other = train(ENV, "actor_critic:discount=0.9", **QUICK)
+    for name in ("rule_sha256", "params_sha256"):
+        assert made.summary[name] == again.summary[name] != other.summary[name]
+
+
+def test_a_rule_of_ones_own_is_trained_but_not_kept(tmp_path):
+    rule = LearnedDiscount(jnp.array(0.3), jnp.array(-0.5))
+    assert train(ENV, rule, **QUICK).config.rule == "LearnedDiscount"
+    with pytest.raises(UserError, match="LearnedDiscount is not a kind of rule"):
+        train(ENV, rule, out=str(tmp_path / "run"), **QUICK)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_finished_run_resumed_keeps_its_summary(tmp_path):
+    train(ENV, RULE, out=str(tmp_path / "run"), **QUICK)
+    before = (tmp_path / "run" / "summary.json").read_text()
+    run(*open_folder(str(tmp_path / "run")))
+    assert (tmp_path / "run" / "summary.json").read_text() == before
+
+
+def test_work_is_cut_into_pieces_by_time_with_the_same_bits(monkeypatch):
+    settings = QUICK | dict(log_every=20)
+    whole, reports = train(ENV, RULE, **settings), []
+    monkeypatch.setattr(loop, "PIECE_SECONDS", 0.0)  # every piece is one update
+    pieces = run(Setup.create(TrainConfig(env=ENV, rule=RULE, **settings)), report=reports.append)
+    assert [r["updates"] for r in reports] == list(range(1, 21))
+    assert [r["updates"] for r in pieces.curve] == [20]
+    assert pieces.summary["params_sha256"] == whole.summary["params_sha256"]
+    for name, value in whole.curve[0].items():
+        if name != "seconds":
+            np.testing.assert_allclose(pieces.curve[0][name], value, rtol=1e-6)
+
+
+@dataclasses.dataclass(frozen=True)
+class Typed:
+    """Not among the packages whose types the tests check by themselves."""
+
+    count: int | None = None
+    rate: float = 0.0
+    widths: tuple[int, ...] = ()
+    way: Literal["up", "down"] = "up"
+
+    def __post_init__(self):
+        checks.typed(self)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (dict(count="5"), "count must be a whole number, not '5'"),
+        (dict(count=1.5), "count must be a whole number"),
+        (dict(count=True), "count must be a whole number"),
+        (dict(widths=["8"]), "widths must be several whole numbers"),
+        (dict(rate="fast"), "rate must be a number"),
+        (dict(way="left"), "way must be one of up, down"),
+    ],
+)
+def test_settings_have_types(settings, words):
+    with pytest.raises(UserError, match=words):
+        Typed(**settings)
+
+
+def test_settings_that_are_as_good_become_what_is_declared():
+    typed = Typed(count=np.int64(3), rate=1, widths=[8, 9])  # type: ignore[arg-type]
+    assert typed == Typed(3, 1.0, (8, 9)) and type(typed.rate) is float and type(typed.count) is int
+
+
+def test_lists_will_do_for_tuples():
+    assert train(ENV, RULE, **QUICK | dict(torso=[8])).config.torso == (8,)

@@ -36,7 +36,14 @@ PRESETS: list[tuple[str, str, dict[str, Any]]] = [
     (
         "actor_critic",
         "catch",
-        dict(steps=60_000, batch=8, rollout=16, rule=dict(entropy_cost=0.03)),
+        dict(
+            steps=150_000,
+            batch=16,
+            rollout=8,
+            learning_rate=3e-3,
+            torso=(256,),
+            rule=dict(entropy_cost=0.1),
+        ),
     ),
     (
         "actor_critic",
