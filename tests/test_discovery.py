@@ -257,7 +257,7 @@ def test_a_run_keeps_its_best_rule_and_goes_on_to_the_same_bits(tmp_path):
     assert "check 0.50" in describe(records[-1], 6)
     assert rules.suggested(str(folder.path))["torso"] == (6,)
     result = train("catch:rows=5,columns=5", str(folder.path), steps=60)
-    assert result.config.batch == 4 and result.config.learning_rate == 5e-4
+    assert result.config.batch == 4 and result.config.learning_rate == 1e-2
 
 
 @pytest.mark.slow

@@ -88,7 +88,7 @@ def test_presets_fill_gaps_and_nothing_else():
 def test_presets_carry_settings_of_the_rule():
     minatar = "gymnax/Breakout-MinAtar"
     filled = resolve(TrainConfig(env=minatar, rule="actor_critic:discount=0.9"), "actor_critic")
-    assert rules.load(filled.rule).config == ActorCriticConfig(discount=0.9, entropy_cost=0.1)
+    assert rules.load(filled.rule).config == ActorCriticConfig(discount=0.9, entropy_cost=0.03)
     given = resolve(TrainConfig(env=minatar, rule="actor_critic:entropy_cost=0.1"), "actor_critic")
     assert rules.load(given.rule).config == ActorCriticConfig(entropy_cost=0.1)
     own_file = resolve(TrainConfig(env=minatar, rule="some/rule.npz"), "actor_critic")

@@ -43,7 +43,7 @@ class DiscoverConfig:
     envs: str = "catch:rows=5,columns=5"
     """Environments of the population with commas between: catch:rows=5,columns=5,catch:rows=6.
     Each may have its own observations and actions."""
-    agents: int = 2
+    agents: int = 4
     """Agents in the population, dealt out to the environments in turn."""
     meta_steps: int | None = None
     """Updates of the rule; 1000 by default."""
@@ -56,7 +56,7 @@ class DiscoverConfig:
 
     inner_updates: int = 20
     """Agent updates in each meta-step, through all of which the rule is differentiated."""
-    rollout: int = 16
+    rollout: int = 8
     """Transitions in each training trajectory."""
     batch: int = 32
     """Trajectories in each agent update."""
@@ -64,37 +64,38 @@ class DiscoverConfig:
     """Share of each batch drawn from replay; the rest is new, one from each environment."""
     replay_capacity: int = 1024
     """Trajectories kept for replay."""
-    validation_rollout: int = 32
+    validation_rollout: int = 16
     """Transitions in each validation trajectory, on which the updated agent is judged."""
-    validation_batch: int = 32
+    validation_batch: int = 64
     """Validation trajectories in each meta-step."""
-    budgets: tuple[int, ...] = (400_000, 200_000, 100_000, 40_000)
+    budgets: tuple[int, ...] = (160_000, 80_000, 40_000, 20_000)
     """Lifetimes in environment steps. Each new agent draws one, with odds of 1/lifetime."""
 
-    learning_rate: float = 5e-4
+    learning_rate: float = 1e-2
     """Step size of the agents' Adam."""
-    torso: tuple[int, ...] = (128, 128)
+    torso: tuple[int, ...] = (128,)
     """Widths of the agents' torso."""
     conv: tuple[int, ...] = ()
     """Channels of residual convolution stages for image observations."""
-    model: int = 64
+    model: int = 32
     """Size of the agents' action model."""
-    head: int = 64
+    head: int = 32
     """Hidden width of the action model's heads."""
 
     meta_learning_rate: float = 1e-3
     """Step size of Adam on the rule; each agent's meta-gradient has its own Adam state."""
-    meta_clip: float = 1.0
-    """Largest norm of an agent's meta-gradient."""
+    meta_clip: float = 0.02
+    """Largest norm of an agent's meta-gradient. A newborn agent's is many times that of others, and
+    would hold Adam back for long; with lives of millions of steps (the paper), 1 will do."""
     meta_entropy_cost: float = 1e-2
     """Weight of the updated policy's entropy in the meta-loss."""
-    value_torso: tuple[int, ...] = (256, 256)
+    value_torso: tuple[int, ...] = (128,)
     """Widths of the meta-value network."""
     value_discount: float = 0.99
     """γ of the meta-value function."""
     value_lambda: float = 0.95
     """λ of the meta-value function's V-trace."""
-    value_learning_rate: float = 1e-3
+    value_learning_rate: float = 3e-3
     """Step size of the meta-value function."""
     memory: Memory = "nested"
     """What the backward pass keeps: full (everything), remat (each update's inputs) or nested
@@ -108,7 +109,7 @@ class DiscoverConfig:
     """Meta-steps between checks, each of which trains fresh agents under the rule; 0 for none."""
     check_updates: int = 100
     """Agent updates in a check."""
-    check_seeds: int = 4
+    check_seeds: int = 8
     """Fresh agents for each environment in a check."""
     log_every: int = 5
     """Meta-steps between two lines of metrics."""
