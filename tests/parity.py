@@ -31,6 +31,8 @@ os.environ.setdefault("ETUDE_WEIGHTS_DIR", str(ROOT / "../shared/weights"))
 def files(pattern: str) -> list:
     """The golden files as test parameters; one that skips, with the reason, if there are none."""
     found = sorted(FOLDER.glob(pattern))
+    if not found and "ETUDE_PARITY_DIR" in os.environ:
+        raise FileNotFoundError(f"ETUDE_PARITY_DIR names {FOLDER}, which holds no {pattern}")
     if not found:
         skip = pytest.mark.skip(reason=f"no {pattern} in {FOLDER}: set ETUDE_PARITY_DIR")
         return [pytest.param(None, marks=skip)]

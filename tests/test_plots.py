@@ -1,8 +1,15 @@
-"""Curves: means and bands over seeds."""
+"""Pictures: curves with means and bands over seeds, environments' own renderings."""
+
+import dataclasses
 
 import numpy as np
+import pytest
 
-from etude.plots import band, smooth
+from etude.envs import Task, make
+from etude.envs.catch import Catch
+from etude.errors import UserError
+from etude.play import own_picture
+from etude.plots import band, plot_curves, plot_folders, smooth
 
 
 def test_a_band_holds_the_mean_and_stays_within_the_seeds():
@@ -22,3 +29,49 @@ def test_a_seed_without_episodes_does_not_count():
 def test_smoothing_keeps_a_constant_and_averages_neighbours():
     np.testing.assert_allclose(smooth(np.full(7, 3.0), 3), 3.0)
     np.testing.assert_allclose(smooth(np.array([0.0, 3.0, 0.0, 0.0]), 3), [1.5, 1.0, 1.0, 0.0])
+
+
+def test_a_figure_of_an_unknown_format_gets_a_sentence(tmp_path):
+    records = [{"updates": 1, "steps": 1, "return": 1.0, "returns": [1.0]}]
+    with pytest.raises(UserError, match="cannot be written to"):
+        plot_curves([("run", records)], tmp_path / "figure.foo")
+
+
+@pytest.mark.parametrize(
+    ("config", "metrics", "words"),
+    [
+        ("{}", "", "not a training run"),
+        ('{"rule": "a", "env": "b"}', "5\n", "no record of a run"),
+        ('{"rule": "a", "env": "b"}', '{"return": 1}\n', "no record of a run"),
+    ],
+)
+def test_a_folder_that_someone_mangled_gets_a_sentence(tmp_path, config, metrics, words):
+    (tmp_path / "config.json").write_text(config)
+    (tmp_path / "metrics.jsonl").write_text(metrics)
+    with pytest.raises(UserError, match=words):
+        plot_folders([str(tmp_path)], tmp_path / "figure.png")
+
+
+def rendering(picture) -> Task:
+    """An environment that renders itself like this."""
+    mine = type("Mine", (Catch,), {"render": staticmethod(picture)})
+    return dataclasses.replace(make("catch"), env=mine())
+
+
+def test_an_environment_may_render_bytes_or_shares_of_full_brightness():
+    pixels = np.full((2, 2, 3), 255, np.uint8)
+    np.testing.assert_array_equal(own_picture(rendering(lambda *_: pixels), None), pixels)
+    np.testing.assert_array_equal(own_picture(rendering(lambda *_: pixels / 255.0), None), pixels)
+    assert own_picture(rendering(lambda *_: "a figure"), None) is None
+
+
+@pytest.mark.parametrize(
+    ("render", "words"),
+    [
+        (lambda state: None, "cannot be rendered"),
+        (lambda state, params: np.zeros((2, 2, 1)), "not height × width × 3"),
+    ],
+)
+def test_a_rendering_that_fails_gets_a_sentence(render, words):
+    with pytest.raises(UserError, match=words):
+        own_picture(rendering(render), None)

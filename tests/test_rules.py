@@ -10,6 +10,8 @@ import pytest
 from etude import rules
 from etude.errors import UserError
 from etude.returns import categorical_mean
+from etude.rules.actor_critic import ActorCritic
+from etude.storage import write_arrays
 from etude.trainer import train
 from tests import parity
 
@@ -132,3 +134,15 @@ def test_a_file_of_other_sizes_does_not_load(tmp_path):
     rules.save(tmp_path / "rule.npz", rules.load(TINY))
     with pytest.raises(UserError, match="does not fit"):
         rules.load(f"{tmp_path / 'rule.npz'}:hidden=9")
+
+
+@pytest.mark.parametrize("training", [{"foo": 1}, {"seeds": 0}, 5])
+def test_settings_that_go_with_a_rule_must_make_sense(tmp_path, training):
+    rule = ActorCritic()
+    if isinstance(training, dict):
+        with pytest.raises(UserError, match="settings that make no sense"):
+            rules.save(tmp_path / "rule.npz", rule, training=training)
+    header = {"kind": "actor_critic", "config": {}, "training": training}
+    write_arrays(tmp_path / "rule.npz", {}, header)
+    with pytest.raises(UserError, match="settings that make no sense"):
+        rules.suggested(str(tmp_path / "rule.npz"))

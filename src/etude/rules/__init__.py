@@ -118,22 +118,27 @@ def suggested(spec: str) -> dict[str, Any]:
     if name in PUBLISHED or name in KINDS:
         return {}
     _, header = read_arrays(_find_file(name))
+    return _training_settings(header.get("training", {}), name)
+
+
+def _training_settings(fields: Any, owner: str) -> dict[str, Any]:
+    """The settings of training that go with a rule, or a sentence if they make no sense."""
     try:
-        fields = lists_to_tuples(dict(header.get("training", {})))
-        TrainConfig(**fields)
+        settings = lists_to_tuples(dict(fields))
+        TrainConfig(**settings)
     except (TypeError, ValueError, UserError) as error:
-        raise UserError(f"{name} suggests settings that make no sense: {reason(error)}") from None
-    return fields
+        raise UserError(f"{owner} suggests settings that make no sense: {reason(error)}") from None
+    return settings
 
 
 def save(path: Path | str, rule: Rule, training: dict[str, Any] | None = None) -> None:
     """Writes a rule file: its kind, its config, η, and settings of training that suit it, as
     fields of `TrainConfig`."""
     require_kind(rule)
-    TrainConfig(**training or {})
     kind = kind_of(rule)
     config = dataclasses.asdict(rule.config)  # type: ignore[attr-defined]
-    header = {"kind": kind, "config": config, "training": training or {}}
+    training = _training_settings(training or {}, "The rule")
+    header = {"kind": kind, "config": config, "training": training}
     try:
         write_arrays(Path(path), to_arrays(rule), header)
     except OSError as error:
