@@ -52,6 +52,16 @@ def test_a_folder_that_someone_mangled_gets_a_sentence(tmp_path, config, metrics
         plot_folders([str(tmp_path)], tmp_path / "figure.png")
 
 
+def test_folders_of_other_kinds_are_left_out(tmp_path):
+    for name, config in (("a", '{"rule": "a", "env": "b"}'), ("b", '{"envs": "b"}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(config)
+    record = '{"updates": 1, "steps": 1, "return": 1.0, "returns": [1.0]}\n'
+    (tmp_path / "a" / "metrics.jsonl").write_text(record)
+    plot_folders([str(tmp_path / "b"), str(tmp_path / "a")], tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
+
+
 def rendering(picture) -> Task:
     """An environment that renders itself like this."""
     mine = type("Mine", (Catch,), {"render": staticmethod(picture)})

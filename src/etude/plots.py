@@ -97,14 +97,16 @@ def plot_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path
 
 def label_of(folder: RunFolder) -> str:
     config = folder.config()
-    if "rule" not in config or "env" not in config:
-        raise UserError(f"{folder.path} is not a training run, so it has no learning curve.")
     seeds = f", {config['seeds']} seeds" if config.get("seeds", 1) > 1 else ""
     return f"{config['rule']} on {config['env']}{seeds}"
 
 
 def plot_folders(paths: Sequence[str], out: Path) -> None:
+    """Overlays training runs. Others among the folders (of discovery) have their own figures."""
     folders = [RunFolder.open(path) for path in paths]
+    folders = [f for f in folders if {"rule", "env"} <= f.config().keys()]
+    if not folders:
+        raise UserError(f"{paths[0]} is not a training run, so it has no learning curve.")
     labels = [label_of(folder) for folder in folders]
     if len(set(labels)) < len(labels):
         labels = [f"{label} ({f.path.name})" for label, f in zip(labels, folders, strict=True)]
