@@ -1,12 +1,18 @@
 """Where the command `etude` starts."""
 
+import os
+import signal
 import sys
 
 
 def main() -> None:
-    try:
-        from etude.cli import main  # takes seconds, in which Ctrl-C should be quiet as well
+    # Imports take seconds, in which Ctrl-C should be quiet as well. An exception would not do: JAX
+    # has callbacks in which it would be printed and lost.
+    before = signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    from etude.cli import main
 
+    signal.signal(signal.SIGINT, before)
+    try:
         main()
     except KeyboardInterrupt:
         sys.exit(130)
