@@ -55,7 +55,7 @@ class TrainConfig:
     head: int | None = None
     """Hidden width of the action model's heads."""
     log_every: int | None = None
-    """Updates between two lines of metrics; also the smallest piece of work between checkpoints."""
+    """Updates between two lines of metrics."""
 
     def __post_init__(self):
         checks.typed(self)
