@@ -198,10 +198,10 @@ def test_a_check_trains_fresh_agents_as_training_does():
 
 
 class ScriptedCheck(Check):
-    """Returns 1 after the second meta-step and 0.5 later; the baseline is 1."""
+    """Returns 1 after the second meta-step, 0 for the start, 0.5 later; the baseline is 1."""
 
     def __init__(self):
-        self.returns = iter([1.0, 0.5, 0.5])
+        self.returns = iter([1.0, 0.0, 0.5, 0.5])
 
     def __call__(self, rule):
         return {"catch:rows=4,columns=3": Outcome(np.array([next(self.returns)]), 0.0)}
@@ -250,6 +250,12 @@ def test_a_run_keeps_its_best_rule_and_goes_on_to_the_same_bits(tmp_path):
     assert (summary["best_meta_step"], summary["best_score"]) == (2, 1.0)
     assert summary["rule_sha256"] == middle["rule_sha256"] != whole["rule_sha256"]
     assert rules.digest(rules.load(str(folder.path))) == middle["rule_sha256"]
+    kept = {
+        key: x["catch:rows=4,columns=3"]
+        for key, x in summary["best_check"].items()
+        if key in ("start", "returns")
+    }
+    assert (kept["start"]["mean"], kept["returns"]["mean"]) == (0.0, 1.0)
     records = folder.metrics()
     plot_discovery(records, tmp_path / "discovery.png")
     assert (tmp_path / "discovery.png").read_bytes()[:4] == b"\x89PNG"
@@ -258,6 +264,24 @@ def test_a_run_keeps_its_best_rule_and_goes_on_to_the_same_bits(tmp_path):
     assert rules.suggested(str(folder.path))["torso"] == (6,)
     result = train("catch:rows=5,columns=5", str(folder.path), steps=60)
     assert result.config.batch == 4 and result.config.learning_rate == 1e-2
+
+
+def test_the_step_size_of_the_rule_falls_to_nothing():
+    config = DiscoverConfig(meta_steps=100, meta_learning_rate=2.0)
+    rates = [config.meta_learning_rate_at(step) for step in (0, 25, 50, 75, 100)]
+    half = np.sqrt(0.5)
+    np.testing.assert_allclose(rates, [2.0, 1 + half, 1.0, 1 - half, 0.0], atol=1e-12)
+    constant = dataclasses.replace(config, meta_schedule="constant")
+    assert {constant.meta_learning_rate_at(step) for step in (0, 50, 100)} == {2.0}
+
+
+def test_only_a_constant_step_size_lets_a_run_grow_longer():
+    constant = DiscoverConfig(meta_steps=100, meta_schedule="constant")
+    assert constant.extended(150).total == 150
+    with pytest.raises(UserError, match="can only add"):
+        constant.extended(99)
+    with pytest.raises(UserError, match="ends where it ends"):
+        DiscoverConfig(meta_steps=100).extended(150)
 
 
 @pytest.mark.slow

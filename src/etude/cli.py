@@ -239,14 +239,16 @@ def _discover(
 
 
 def _print_discovery(summary: dict[str, Any], folder: RunFolder) -> None:
-    if check := summary["last_check"]:
+    if check := summary["best_check"]:
         table = Table(box=None)
-        for column in ("fresh agents in", "untrained", "this rule", "95% interval", "actor-critic"):
+        columns = "fresh agents in,untrained,first rule,best rule,95% interval,actor-critic"
+        for column in columns.split(","):
             table.add_column(column)
         for name, result in check["returns"].items():
             table.add_row(
                 name,
                 f"{check['floor'][name]:.3g}",
+                f"{check['start'][name]['mean']:.3g}",
                 f"{result['mean']:.3g}",
                 f"{result['low']:.3g} to {result['high']:.3g}",
                 f"{check['baseline'][name]['mean']:.3g}",

@@ -1,6 +1,7 @@
 """The settings of a discovery run, and sizes of meta-networks."""
 
 import dataclasses
+import math
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -84,6 +85,8 @@ class DiscoverConfig:
 
     meta_learning_rate: float = 1e-3
     """Step size of Adam on the rule; each agent's meta-gradient has its own Adam state."""
+    meta_schedule: Literal["constant", "cosine"] = "cosine"
+    """How that step size changes: not at all, or down to 0 at the end."""
     meta_clip: float = 0.02
     """Largest norm of an agent's meta-gradient. A newborn agent's is many times that of others, and
     would hold Adam back for long; with lives of millions of steps (the paper), 1 will do."""
@@ -140,6 +143,20 @@ class DiscoverConfig:
     def total(self) -> int:
         """How many meta-steps there are."""
         return META_STEPS if self.meta_steps is None else self.meta_steps
+
+    def extended(self, meta_steps: int) -> "DiscoverConfig":
+        """The same run with a later end."""
+        if meta_steps < self.total:
+            raise UserError(f"This is a run of {self.total} meta-steps; --meta-steps can only add.")
+        if self.meta_schedule == "cosine" and meta_steps != self.total:
+            raise UserError("A cosine schedule ends where it ends: --meta-steps cannot be changed.")
+        return dataclasses.replace(self, meta_steps=meta_steps)
+
+    def meta_learning_rate_at(self, meta_step: int) -> float:
+        """The step size of the rule in one meta-step, the first being 0."""
+        if self.meta_schedule == "constant":
+            return self.meta_learning_rate
+        return self.meta_learning_rate * 0.5 * (1 + math.cos(math.pi * meta_step / self.total))
 
     @property
     def env_names(self) -> list[str]:

@@ -57,9 +57,10 @@ def _plot_population(ax: Any, records: Records) -> None:
 
 
 def _plot_checks(ax: Any, records: Records) -> None:
-    steps = [r["updates"] for r in records]
+    steps = [0, *(r["updates"] for r in records)]
     for name in records[0]["check"]["returns"] if records else []:
-        results = [r["check"]["returns"][name] for r in records]
+        results = [records[0]["check"]["start"][name]]
+        results += [r["check"]["returns"][name] for r in records]
         (line,) = ax.plot(steps, [x["mean"] for x in results], "o-", markersize=3, label=name)
         low, high = ([x[key] for x in results] for key in ("low", "high"))
         ax.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0)

@@ -92,8 +92,8 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
         self, state: DiscoveryState, done: int, number: int
     ) -> tuple[DiscoveryState, dict[str, Any]]:
         rows = []
-        for _ in range(number):
-            state, metrics = self._meta_step(state)
+        for meta_step in range(done, done + number):
+            state, metrics = self._meta_step(state, self.config.meta_learning_rate_at(meta_step))
             rows.append(metrics)
         rows = jax.device_get(rows)
         metrics = {
@@ -175,7 +175,9 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
     def _apply(self) -> Any:
         return jax.jit(apply_updates)
 
-    def _meta_step(self, state: DiscoveryState) -> tuple[DiscoveryState, dict[str, Any]]:
+    def _meta_step(
+        self, state: DiscoveryState, learning_rate: float
+    ) -> tuple[DiscoveryState, dict[str, Any]]:
         updates, after, metrics = [], [], {}
         programs = zip(self.groups, self._compiled, self._replace, state.seats, strict=True)
         for group, advance, replace, seats in programs:
@@ -185,7 +187,7 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
             updates.append(update)
             after.append(seats)
             metrics[group.task.name] = logged
-        rule = self._apply(state.rule, updates, self.config.meta_learning_rate)
+        rule = self._apply(state.rule, updates, learning_rate)
         if self.check is None:
             best = (rule, state.best_score, state.best_step + 1)
         else:
@@ -198,6 +200,11 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
     def baseline(self) -> dict[str, Outcome]:
         assert self.check is not None
         return self.check.baseline()
+
+    @cached_property
+    def at_start(self) -> dict[str, Outcome]:
+        assert self.check is not None
+        return self.check(self.start)
 
     def _checked(
         self, state: DiscoveryState, metrics: dict[str, Any], before: int, done: int
@@ -215,6 +222,7 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
             "score": value,
             "best": float(state.best_score),
             "returns": {name: outcome.describe() for name, outcome in outcomes.items()},
+            "start": {name: outcome.describe() for name, outcome in self.at_start.items()},
             "baseline": {name: outcome.describe() for name, outcome in self.baseline.items()},
             "floor": {name: outcome.early for name, outcome in self.baseline.items()},
         }
@@ -247,11 +255,7 @@ def open_folder(path: str, meta_steps: int | None = None) -> tuple[DiscoveryRun,
     sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
     config = from_json(DiscoverConfig, saved)
     if meta_steps is not None:
-        if meta_steps < config.total:
-            raise UserError(
-                f"{path} is a run of {config.total} meta-steps; --meta-steps can only add."
-            )
-        config = dataclasses.replace(config, meta_steps=meta_steps)
+        config = config.extended(meta_steps)
     return DiscoveryRun.create(config, rules.load_kept(folder.path / START_FILE)), folder
 
 
@@ -268,7 +272,7 @@ def run(discovery: DiscoveryRun, folder: RunFolder | None = None, **options: Any
 
 def _summary(discovery: DiscoveryRun, outcome: loop.Outcome[DiscoveryState]) -> dict[str, Any]:
     state, last = outcome.state, outcome.curve[-1] if outcome.curve else {}
-    checks = [record["check"] for record in outcome.curve if "check" in record]
+    checks = {r["updates"]: r["check"] for r in outcome.curve if "check" in r}
     return {
         "envs": discovery.config.env_names,
         "agents": discovery.config.agents,
@@ -280,6 +284,7 @@ def _summary(discovery: DiscoveryRun, outcome: loop.Outcome[DiscoveryState]) -> 
         "skipped": last.get("skipped", 0),
         "best_score": float(state.best_score) if checks else None,
         "best_meta_step": int(state.best_step),
-        "last_check": checks[-1] if checks else None,
+        "best_check": checks.get(int(state.best_step)),
+        "last_check": next(reversed(checks.values()), None),
         "rule_sha256": rules.digest(state.best),
     }

@@ -17,10 +17,18 @@ from gymnax.environments.environment import Environment
 from jaxtyping import PyTree
 
 from etude import specs
+from etude.envs.bandit import Bandit
 from etude.envs.catch import Catch
+from etude.envs.random_walk import RandomWalk
+from etude.envs.signal_chain import SignalChain
 from etude.errors import UserError, reason
 
-BUILT_IN: dict[str, Callable[..., Environment]] = {"catch": Catch}
+BUILT_IN: dict[str, Callable[..., Environment]] = {
+    "catch": Catch,
+    "bandit": Bandit,
+    "random_walk": RandomWalk,
+    "signal_chain": SignalChain,
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,90 @@
+"""Sutton's random walk, whose left end changes what it pays: a problem of prediction."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnax.environments import environment, spaces
+from jaxtyping import Array, Bool, Float, Int
+
+from etude.envs.pictures import board
+
+
+class WalkState(eqx.Module):
+    place: Int[Array, ""]
+    """From 0 to states + 1, both ends included."""
+    time: Int[Array, ""]
+    clock: Int[Array, ""]
+    """Steps over all episodes: it decides what the left end pays."""
+
+
+class RandomWalk(environment.Environment[Any, Any]):
+    """A walk left or right by chance: the right end pays 1, the left end 0 or −1, in turn.
+
+    There is one action, so that all there is to learn are values. The left end changes every
+    `period` steps, counted over episodes.
+    """
+
+    def __init__(self, states: int = 5, period: int = 960):
+        super().__init__()
+        if states < 1 or period < 1:
+            raise ValueError(f"A walk needs states and a period, not {states} and {period}.")
+        self.states, self.period = states, period
+
+    @property
+    def default_params(self) -> environment.EnvParams:
+        return environment.EnvParams(max_steps_in_episode=10_000)
+
+    @property
+    def num_actions(self) -> int:
+        return 1
+
+    def left_reward(self, clock: Int[Array, "*"]) -> Float[Array, "*"]:
+        return jnp.where(clock // self.period % 2 == 0, 0.0, -1.0)
+
+    def true_values(self, clock: Int[Array, ""]) -> Float[Array, " states"]:
+        """Of every inner state, from left to right, without discount: a straight line."""
+        share = jnp.arange(1, self.states + 1) / (self.states + 1)
+        return share + (1 - share) * self.left_reward(clock)
+
+    def observations(self) -> Float[Array, "states states"]:
+        """What is seen in every inner state, from left to right."""
+        return jnp.eye(self.states)
+
+    def reset_env(self, key: Array, params: environment.EnvParams) -> tuple[Array, WalkState]:
+        zero = jnp.zeros((), jnp.int32)
+        state = WalkState(jnp.asarray((self.states + 1) // 2, jnp.int32), zero, zero)
+        return self._observe(state), state
+
+    def step(self, key: Array, state: Any, action: Any, params: Any = None) -> Any:  # type: ignore
+        """As always, but the clock goes on when an episode ends."""
+        clock = state.clock + 1
+        observation, state, *rest = super().step(key, state, action, params)
+        return observation, WalkState(state.place, state.time, clock), *rest
+
+    def step_env(
+        self, key: Array, state: WalkState, action: Any, params: environment.EnvParams
+    ) -> tuple[Array, WalkState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
+        place = state.place + jnp.where(jax.random.bernoulli(key), 1, -1)
+        right, left = place == self.states + 1, place == 0
+        reward = jnp.where(right, 1.0, jnp.where(left, self.left_reward(state.clock), 0.0))
+        state = WalkState(place, state.time + 1, state.clock + 1)
+        return self._observe(state), state, reward, right | left, {}
+
+    def render(self, state: WalkState, params: environment.EnvParams) -> np.ndarray:
+        planes = np.zeros((1, self.states + 2, 4))
+        planes[0, 0, 2] = -float(self.left_reward(state.clock))
+        planes[0, -1, 3] = 1.0
+        planes[0, int(state.place), 0] = 1.0
+        return board(planes)
+
+    def _observe(self, state: WalkState) -> Float[Array, " states"]:
+        return jax.nn.one_hot(state.place - 1, self.states)
+
+    def action_space(self, params: environment.EnvParams | None = None) -> spaces.Discrete:
+        return spaces.Discrete(1)
+
+    def observation_space(self, params: environment.EnvParams) -> spaces.Box:
+        return spaces.Box(0.0, 1.0, (self.states,), jnp.float32)

@@ -1,0 +1,68 @@
+"""A chain that alternates between noise and a small signal: what is worth looking ahead to?"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from gymnax.environments import environment, spaces
+from jaxtyping import Array, Bool, Float, Int
+
+
+class ChainState(eqx.Module):
+    time: Int[Array, ""]
+
+
+class SignalChain(environment.Environment[Any, Any]):
+    """`length` steps without a choice: in turn noise of mean 0, and a reward of `signal`.
+
+    After Xu et al., "Meta-gradient reinforcement learning" (arXiv 1805.09801): a discount that
+    depends on the state can leave out the noise and keep the signal. The first reward is noise.
+    """
+
+    def __init__(self, length: int = 10, signal: float = 0.1, noise: float = 1.0):
+        super().__init__()
+        if length < 1 or noise < 0:
+            raise ValueError(f"A chain cannot have length {length} and noise {noise}.")
+        self.length, self.signal, self.noise = length, signal, noise
+
+    @property
+    def default_params(self) -> environment.EnvParams:
+        return environment.EnvParams(max_steps_in_episode=self.length + 1)
+
+    @property
+    def num_actions(self) -> int:
+        return 1
+
+    def noisy(self) -> Bool[Array, " length"]:
+        """Whether the reward of each step is noise."""
+        return jnp.arange(self.length) % 2 == 0
+
+    def true_values(self) -> Float[Array, " length"]:
+        """Of the state before each step, without discount."""
+        paid = jnp.where(self.noisy(), 0.0, self.signal)
+        return jnp.cumsum(paid[::-1])[::-1]
+
+    def observations(self) -> Float[Array, "length length"]:
+        return jnp.eye(self.length)
+
+    def reset_env(self, key: Array, params: environment.EnvParams) -> tuple[Array, ChainState]:
+        state = ChainState(jnp.zeros((), jnp.int32))
+        return self._observe(state), state
+
+    def step_env(
+        self, key: Array, state: ChainState, action: Any, params: environment.EnvParams
+    ) -> tuple[Array, ChainState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
+        noise = self.noise * jax.random.normal(key)
+        reward = jnp.where(self.noisy()[state.time], noise, self.signal)
+        state = ChainState(state.time + 1)
+        return self._observe(state), state, reward, state.time >= self.length, {}
+
+    def _observe(self, state: ChainState) -> Float[Array, " length"]:
+        return jax.nn.one_hot(state.time, self.length)
+
+    def action_space(self, params: environment.EnvParams | None = None) -> spaces.Discrete:
+        return spaces.Discrete(1)
+
+    def observation_space(self, params: environment.EnvParams) -> spaces.Box:
+        return spaces.Box(0.0, 1.0, (self.length,), jnp.float32)
