@@ -34,7 +34,7 @@ SIZES = {
 """Sizes of the meta-network: for a laptop's minutes, for its hours, and the published one."""
 
 
-META_STEPS = 1000
+META_STEPS = 600
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +44,10 @@ class DiscoverConfig:
     envs: str = "catch:rows=5,columns=5"
     """Environments of the population with commas between: catch:rows=5,columns=5,catch:rows=6.
     Each may have its own observations and actions."""
-    agents: int = 4
+    agents: int = 8
     """Agents in the population, dealt out to the environments in turn."""
     meta_steps: int | None = None
-    """Updates of the rule; 1000 by default."""
+    """Updates of the rule; 600 by default."""
     from_: Annotated[str | None, tyro.conf.arg(name="from")] = None
     """Start from this rule (disco103, a rule file or a run) instead of a random one."""
     size: Literal["tiny", "small", "paper"] = "tiny"
@@ -110,7 +110,7 @@ class DiscoverConfig:
     """Further environments, for the periodic check only."""
     check_every: int = 100
     """Meta-steps between checks, each of which trains fresh agents under the rule; 0 for none."""
-    check_updates: int = 100
+    check_updates: int = 200
     """Agent updates in a check."""
     check_seeds: int = 8
     """Fresh agents for each environment in a check."""
