@@ -154,7 +154,7 @@ def test_finite_differences(disco, monkeypatch):
     check_finite_differences(disco, monkeypatch)
 
 
-def check_finite_differences(arguments, monkeypatch, step: float = 1e-5) -> None:
+def check_finite_differences(arguments, monkeypatch, problem=PROBLEM, step: float = 1e-5) -> None:
     """Along one random direction in each leaf of the rule.
 
     What is a constant by definition (returns, Adam's denominator) does depend on the rule, which
@@ -162,7 +162,7 @@ def check_finite_differences(arguments, monkeypatch, step: float = 1e-5) -> None
     """
     monkeypatch.setattr(jax.lax, "stop_gradient", lambda x: x)
     rule, *others = arguments
-    function = compiled("remat", True)
+    function = compiled("remat", True, problem)
     random = np.random.default_rng(0)
     leaves, tree = jax.tree.flatten(rule)
     gradient = function(rule, *others).gradient

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -19,12 +19,21 @@ HEAD_STD = 1e-2
 """Initial weight std of the heads on the torso: the first policy is close to uniform."""
 
 
+Told = Callable[[PyTree[Array]], Float[Array, "*batch_or_none numbers"]]
+"""From observations to numbers for each, or the same for all, by a module of a rule."""
+
+TOLD_SIZE = 16
+"""Size of the embedding of what an agent is told (arXiv 1805.09801)."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Heads:
     """The outputs a rule needs: sizes by name, per state and per action."""
 
     state: Mapping[str, int]
     action: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    told: Told | None = None
+    """What the agent is told of the rule in each state, if anything."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,41 +50,87 @@ class NetworkConfig:
     """Hidden width of the action model's heads."""
 
 
+class Flatten(eqx.Module):
+    """Every leaf of an observation flattened, and all of them joined."""
+
+    size: int = eqx.field(static=True)
+    ranks: tuple[int, ...] = eqx.field(static=True)
+    """The number of axes of each leaf: all axes before those are batch."""
+
+    @staticmethod
+    def like(observation: PyTree) -> "Flatten":
+        """For observations of this form, which has no batch axes."""
+        shapes = [leaf.shape for leaf in jax.tree.leaves(observation)]
+        return Flatten(sum(map(math.prod, shapes)), tuple(map(len, shapes)))
+
+    def __call__(self, observation: PyTree, dtype: Any = float) -> Float[Array, "*batch inputs"]:
+        flat = [
+            x.astype(dtype).reshape(*x.shape[: x.ndim - rank], -1)
+            for x, rank in zip(jax.tree.leaves(observation), self.ranks, strict=True)
+        ]
+        return flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=-1)
+
+
+class Context(eqx.Module):
+    """An embedding of what the agent is told of the rule. That part is not the agent's to learn."""
+
+    told: Told
+    layer: Linear
+
+    def __init__(self, told: Told, observation: PyTree, *, key: PRNGKeyArray):
+        self.told = told
+        self.layer = Linear(jax.eval_shape(told, observation).shape[-1], TOLD_SIZE, key=key)
+
+    def __call__(self, observation: PyTree) -> Float[Array, "*batch_or_none context"]:
+        return self.layer(jax.lax.stop_gradient(self.told)(observation))
+
+
 class Torso(eqx.Module):
     """Every observation leaf flattened and joined, then an MLP; images may be convolved first."""
 
     mlp: MLP
     conv: ResidualConvNet | None
-    ranks: tuple[int, ...] = eqx.field(static=True)
-    """The number of axes of each observation leaf: all axes before those are batch."""
+    flatten: Flatten
+    context: Context | None
 
-    def __init__(self, observation: PyTree, config: NetworkConfig, *, key: PRNGKeyArray):
-        shapes = [leaf.shape for leaf in jax.tree.leaves(observation)]
+    def __init__(
+        self,
+        observation: PyTree,
+        config: NetworkConfig,
+        told: Told | None = None,
+        *,
+        key: PRNGKeyArray,
+    ):
         conv_key, mlp_key = jax.random.split(key)
-        self.ranks = tuple(len(shape) for shape in shapes)
-        self.conv = None
-        inputs = sum(math.prod(shape) for shape in shapes)
+        self.flatten = Flatten.like(observation)
+        self.conv, self.context = None, None
+        inputs = self.flatten.size
         if config.conv:
-            if len(shapes) != 1 or self.ranks[0] not in (2, 3):
+            shapes = [leaf.shape for leaf in jax.tree.leaves(observation)]
+            if len(shapes) != 1 or len(shapes[0]) not in (2, 3):
                 raise ValueError(
                     f"A convolutional torso needs one observation of height × width (× channels), "
                     f"not {', '.join(map(str, shapes))}."
                 )
             self.conv = ResidualConvNet(shapes[0], config.conv, key=conv_key)
             inputs = self.conv.outputs
+        if told is not None:
+            self.context = Context(told, observation, key=jax.random.fold_in(key, 0))
+            inputs += TOLD_SIZE
         self.mlp = MLP(inputs, config.torso, key=mlp_key)
 
     def __call__(self, observation: PyTree) -> Float[Array, "*batch embedding"]:
         dtype = self.mlp.layers[0].w.dtype
-        leaves = [x.astype(dtype) for x in jax.tree.leaves(observation)]
         if self.conv is not None:
-            x = jax.nn.relu(self.conv(leaves[0]))
-            return self.mlp(x)
-        flat = [
-            x.reshape(*x.shape[: x.ndim - rank], -1)
-            for x, rank in zip(leaves, self.ranks, strict=True)
-        ]
-        return self.mlp(flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=-1))
+            (image,) = jax.tree.leaves(observation)
+            x = jax.nn.relu(self.conv(image.astype(dtype)))
+        else:
+            x = self.flatten(observation, dtype)
+        if self.context is not None:
+            context = self.context(observation)
+            context = jnp.broadcast_to(context, (*x.shape[:-1], TOLD_SIZE))
+            x = jnp.concatenate([x, context], axis=-1)
+        return self.mlp(x)
 
 
 class ModelStart(NamedTuple):
@@ -142,7 +197,7 @@ class Agent(eqx.Module):
         torso_key, model_key, *head_keys = jax.random.split(key, 2 + len(heads.state))
         embedding = config.torso[-1]
         self.num_actions = num_actions
-        self.torso = Torso(observation, config, key=torso_key)
+        self.torso = Torso(observation, config, heads.told, key=torso_key)
         self.head = {
             name: Linear(embedding, size, key=k, std=HEAD_STD)
             for (name, size), k in zip(sorted(heads.state.items()), head_keys, strict=True)

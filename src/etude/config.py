@@ -7,6 +7,7 @@ from etude import checks
 from etude.agent import NetworkConfig
 from etude.checks import require
 from etude.errors import UserError
+from etude.optim import Optimiser
 
 Config = TypeVar("Config")
 
@@ -54,16 +55,37 @@ class TrainConfig:
     """Size of the action model's LSTM."""
     head: int | None = None
     """Hidden width of the action model's heads."""
+    optimiser: Optimiser | None = None
+    """Of the agent: adam, rmsprop or sgd."""
+
+    learn_rule: bool | None = None
+    """Whether the rule itself learns while the agent does; by default frodo and metagrad do when
+    they are named, and no rule from a file does."""
+    inner_updates: int | None = None
+    """Agent updates between two updates of a rule that learns."""
+    outer: str | None = None
+    """The rule whose loss the learning rule is to lower, with its own γ and λ:
+    actor_critic:discount=0.99,td_lambda=1."""
+    outer_rollout: int | None = None
+    """Transitions in each trajectory for that loss; by default as in the others."""
+    meta_optimiser: Optimiser | None = None
+    """Of the rule that learns: adam, rmsprop or sgd."""
+    meta_learning_rate: float | None = None
+    """Step size of the rule that learns."""
+    revise: float | None = None
+    """How much a learning rule also answers for the agent's outer loss before its updates
+    (the weight b₁, divided by the outer loss); 0 for not at all."""
     log_every: int | None = None
     """Updates between two lines of metrics."""
 
     def __post_init__(self):
         checks.typed(self)
         numbers = "steps seeds batch rollout replay_capacity model head log_every"
-        require(self, numbers, checks.counts, "at least 1")
+        require(self, f"{numbers} inner_updates outer_rollout", checks.counts, "at least 1")
         require(self, "seed", checks.seed, checks.SEED)
-        require(self, "warmup weight_decay", checks.cost, "0 or more")
-        require(self, "learning_rate max_update", checks.positive, "a positive number")
+        require(self, "warmup weight_decay revise", checks.cost, "0 or more")
+        rates = "learning_rate meta_learning_rate max_update"
+        require(self, rates, checks.positive, "a positive number")
         require(self, "replay_share", lambda x: 0 <= x < 1, "at least 0 and below 1")
         require(self, "torso", lambda x: x and checks.counts(x), "one or more positive widths")
         require(self, "conv", checks.counts, "positive numbers of channels")
@@ -81,8 +103,13 @@ class TrainConfig:
 
     @property
     def steps_per_update(self) -> int:
+        """Environment steps of an update; where the rule learns, of one of its updates."""
         assert self.rollout is not None
-        return self.num_envs * self.rollout
+        if not self.learn_rule:
+            return self.num_envs * self.rollout
+        assert self.inner_updates is not None
+        outer = self.outer_rollout or self.rollout
+        return self.num_envs * (self.inner_updates * self.rollout + outer)
 
     @property
     def filling_rollouts(self) -> int:

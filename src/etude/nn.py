@@ -10,7 +10,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 
 def truncated_normal(key: PRNGKeyArray, shape: Sequence[int], std: float) -> Array:
@@ -87,6 +87,21 @@ class LSTM(eqx.Module):
     def __call__(self, x: Float[Array, "*batch inputs"], state: LSTMState) -> LSTMState:
         gates = self.input_gates(x) + self.hidden_gates(state.hidden)
         return lstm_transition(gates, state.cell)
+
+    def read_backward(
+        self, xs: Float[Array, "T B inputs"], ends: Bool[Array, "T B"]
+    ) -> Float[Array, "T B hidden"]:
+        """What is known at each step of itself and of all later ones up to the next of `ends`."""
+        recurrent = self.w[-self.size :]  # cut out once, not at every step
+
+        def step(state: LSTMState, x):
+            gates, end = x
+            state = jax.tree.map(lambda s: jnp.where(end[:, None], 0.0, s), state)
+            state = lstm_transition(gates + state.hidden @ recurrent, state.cell)
+            return state, state.hidden
+
+        start = self.zero_state(xs.shape[1])
+        return jax.lax.scan(step, start, (self.input_gates(xs), ends), reverse=True)[1]
 
 
 def lstm_transition(gates: Float[Array, "*batch gates"], cell: Float[Array, "*batch h"]):

@@ -1,6 +1,7 @@
 """Optimisers one can differentiate through."""
 
-from typing import NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,15 +42,46 @@ def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8):
     return optax.GradientTransformation(init, update)
 
 
-def adam(
-    learning_rate: optax.ScalarOrSchedule, max_update: float = 1.0, weight_decay: float = 0.0
+class RMSState(NamedTuple):
+    nu: PyTree[Array]
+
+
+def scale_by_rms(decay: float = 0.99, eps: float = 1e-8):
+    """RMSProp whose denominator, too, carries no gradient."""
+
+    def init(params):
+        return RMSState(jax.tree.map(jnp.zeros_like, params))
+
+    def update(updates, state, params=None):
+        del params
+        nu = jax.tree.map(
+            lambda n, g: decay * n + (1.0 - decay) * jnp.square(jax.lax.stop_gradient(g)),
+            state.nu,
+            updates,
+        )
+        return jax.tree.map(lambda g, n: g / (jnp.sqrt(n) + eps), updates, nu), RMSState(nu)
+
+    return optax.GradientTransformation(init, update)
+
+
+Optimiser = Literal["adam", "rmsprop", "sgd"]
+SCALES = {"adam": scale_by_adam, "rmsprop": scale_by_rms, "sgd": optax.identity}
+
+
+def make_optimiser(
+    kind: Optimiser,
+    learning_rate: optax.ScalarOrSchedule,
+    max_update: float = 1.0,
+    weight_decay: float = 0.0,
 ) -> optax.GradientTransformation:
-    """The agent's optimiser: Adam, then each entry clipped to ±`max_update`, then −learning rate.
+    """An agent's optimiser: scaled gradients, each entry clipped to ±`max_update`, times −rate.
 
     The order matters: what is clipped is the normalised step, not the gradient. Weight decay is
     decoupled (AdamW) and joins after the clip.
     """
     decay = [optax.add_decayed_weights(weight_decay)] if weight_decay else []
-    return optax.chain(
-        scale_by_adam(), optax.clip(max_update), *decay, optax.scale_by_learning_rate(learning_rate)
-    )
+    rate = optax.scale_by_learning_rate(learning_rate)
+    return optax.chain(SCALES[kind](), optax.clip(max_update), *decay, rate)
+
+
+adam = partial(make_optimiser, "adam")

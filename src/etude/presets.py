@@ -22,6 +22,13 @@ BASE: dict[str, Any] = dict(
     conv=(),
     model=128,
     head=128,
+    optimiser="adam",
+    learn_rule=False,
+    inner_updates=5,
+    outer="actor_critic",
+    meta_optimiser="adam",
+    meta_learning_rate=1e-3,
+    revise=0.0,
 )
 
 RULE = "rule"
@@ -68,6 +75,8 @@ PRESETS: list[tuple[str, str, dict[str, Any]]] = [
             rule=dict(entropy_cost=0.03),
         ),
     ),
+    ("frodo", "*", dict(rollout=20, learning_rate=1e-3, torso=(128, 128))),
+    ("metagrad", "*", dict(rollout=20, learning_rate=1e-3, torso=(128, 128))),
     ("policy_gradient", "*", dict(batch=64, rollout=64, learning_rate=1e-3, torso=(128, 128))),
     ("policy_gradient", "catch", dict(steps=200_000, batch=32, rollout=28)),
 ]

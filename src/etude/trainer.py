@@ -15,6 +15,7 @@ from etude.config import TrainConfig, from_json, lists_to_tuples
 from etude.envs import Task
 from etude.errors import UserError, reason
 from etude.loop import Record
+from etude.online import OnlineTraining
 from etude.presets import resolve
 from etude.rules import Rule
 from etude.runs import IMPORT_FROM, RunFolder
@@ -22,7 +23,6 @@ from etude.storage import sha256_of
 from etude.training import (
     LAST_EPISODES,
     Training,
-    TrainState,
     first_non_finite,
     seed_keys,
 )
@@ -47,26 +47,34 @@ class Result:
 
 
 @dataclasses.dataclass(frozen=True)
-class Setup(loop.Work[TrainState]):
-    """A training run, all of whose mistakes have surfaced, before anything is compiled."""
+class Setup(loop.Work[Any]):
+    """A training run, all of whose mistakes have surfaced, before anything is compiled.
+
+    The rule either stays as it is, the same for all seeds, or each seed has its own, which learns.
+    """
 
     task: Task
     rule: Rule
+    """If it learns: where it starts, each leaf with the seeds as its first axis."""
     config: TrainConfig
-    training: Training
+    training: Training | OnlineTraining
 
     @staticmethod
     def create(
         config: TrainConfig, *, task: Task | None = None, rule: Rule | None = None
     ) -> "Setup":
         """Finds environment and rule (unless they are given) and fills in the presets."""
-        if rule is None:
-            config = resolve(config, rules.kind_named(config.rule), rules.suggested(config.rule))
-        else:
-            config = resolve(config, rules.kind_of(rule), rule_is_made=True)
+        config = _resolved(config, rule)
         task = envs.make(config.env) if task is None else task
-        rule = rules.load(config.rule, seed=config.seed) if rule is None else rule
-        setup = Setup(task, rule, config, Training.create(task, config))
+        make = rules.maker(config.rule, task.observation) if rule is None else lambda key: rule
+        if config.learn_rule:
+            start = jax.vmap(make, axis_size=config.seeds)(seed_keys(config))
+            if not jax.tree.leaves(start):
+                raise UserError(f"{config.rule} has no parameters, so nothing to learn online.")
+            setup = Setup(task, start, config, OnlineTraining.create(task, config))
+        else:
+            start = make(jax.random.key(config.seed))
+            setup = Setup(task, start, config, Training.create(task, config))
         try:
             setup._traced  # noqa: B018
         except UserError:
@@ -85,24 +93,22 @@ class Setup(loop.Work[TrainState]):
     def log_every(self) -> int:
         return self.config.log_every or 1
 
-    def init(self) -> TrainState:
+    def init(self) -> Any:
         return jax.jit(self._init)()
 
-    def shapes(self) -> TrainState:
+    def shapes(self) -> Any:
         return jax.eval_shape(self._init)
 
     def prepare(self) -> None:
         self._compiled  # noqa: B018
 
-    def advance(
-        self, state: TrainState, done: int, number: int
-    ) -> tuple[TrainState, dict[str, np.ndarray]]:
+    def advance(self, state: Any, done: int, number: int) -> tuple[Any, dict[str, np.ndarray]]:
         state, metrics = self._compiled(self.rule, state, np.int32(number))
         metrics = {name: x[:, :number].T for name, x in jax.device_get(metrics).items()}
         self._require_finite(metrics, done)
         return state, metrics
 
-    def record(self, state: TrainState, metrics: dict[str, np.ndarray], done: int) -> Record:
+    def record(self, state: Any, metrics: dict[str, np.ndarray], done: int) -> Record:
         """Means over the updates since the last record, and over seeds."""
         metrics = dict(metrics)
         ended = metrics.pop("episodes").sum(axis=0)
@@ -121,12 +127,34 @@ class Setup(loop.Work[TrainState]):
             **{name: float(np.mean(x)) for name, x in metrics.items()},
         }
 
-    def learned(self, state: TrainState) -> Any:
-        return state.learner
+    def learned(self, state: Any) -> Any:
+        return (state.rule, state.learner) if self.config.learn_rule else state.learner
 
-    def _init(self) -> TrainState:
+    def saved(self, state: Any, folder: RunFolder) -> None:
+        if self.config.learn_rule:
+            rules.save(folder.path / rules.RULE_FILE, self.kept_rule(state), self._suggested)
+
+    def kept_rule(self, state: Any) -> Rule:
+        """The rule; of several that have learned, the one whose agent did best in the end."""
+        if not self.config.learn_rule:
+            return self.rule
+        best = int(np.argmax([x.mean() if len(x) else -np.inf for x in last_returns(state)]))
+        return jax.tree.map(lambda x: x[best], state.rule)
+
+    @property
+    def _suggested(self) -> dict[str, Any]:
+        """The settings of training that a rule learned here is used to."""
+        names = "batch rollout replay_share learning_rate schedule max_update torso conv optimiser"
+        return {name: getattr(self.config, name) for name in names.split()}
+
+    @property
+    def _rule_axis(self) -> int | None:
+        return 0 if self.config.learn_rule else None
+
+    def _init(self) -> Any:
         """Fresh agents, one for each seed along the first axis."""
-        return jax.vmap(self.training.init, in_axes=(None, 0))(self.rule, seed_keys(self.config))
+        init = jax.vmap(self.training.init, in_axes=(self._rule_axis, 0))
+        return init(self.rule, seed_keys(self.config))
 
     @cached_property
     def _traced(self) -> Any:
@@ -134,7 +162,7 @@ class Setup(loop.Work[TrainState]):
         program = jax.jit(
             jax.vmap(
                 lambda rule, state, number: self.training.run(rule, state, number, self.log_every),
-                in_axes=(None, 0, None),
+                in_axes=(self._rule_axis, 0, None),
             ),
             donate_argnums=1,
         )
@@ -193,7 +221,10 @@ def new_folder(setup: Setup, out: str | None) -> RunFolder:
     config = {**dataclasses.asdict(setup.config), IMPORT_FROM: os.getcwd()}
     name = f"{setup.config.env}-{setup.config.rule.split(':')[0]}"
     folder = RunFolder.create(out, name)
-    rules.save(folder.path / rules.RULE_FILE, setup.rule)
+    if not setup.config.learn_rule:
+        rules.save(folder.path / rules.RULE_FILE, setup.rule)
+    elif not rules.learns_online(setup.config.rule):  # or else its name tells where it starts
+        rules.save(folder.path / rules.START_FILE, jax.tree.map(lambda x: x[0], setup.rule))
     folder.write_config(config)  # last, so that whatever has a config has all it starts from
     return folder
 
@@ -210,8 +241,10 @@ def open_folder(path: str, steps: int | None = None) -> tuple[Setup, RunFolder]:
         if steps < (config.steps or 0):
             raise UserError(f"{path} is a run of {config.steps} steps; --steps can only add to it.")
         config = dataclasses.replace(config, steps=steps)
-    rule = rules.load_kept(folder.path / rules.RULE_FILE)
-    return Setup.create(config, rule=rule), folder
+    if config.learn_rule and rules.learns_online(config.rule):
+        return Setup.create(config), folder
+    file = rules.START_FILE if config.learn_rule else rules.RULE_FILE
+    return Setup.create(config, rule=rules.load_kept(folder.path / file)), folder
 
 
 def run(setup: Setup, folder: RunFolder | None = None, **options: Any) -> Result:
@@ -226,18 +259,28 @@ def run(setup: Setup, folder: RunFolder | None = None, **options: Any) -> Result
     return Result(setup.task, setup.rule, setup.config, agents, outcome.curve, summary)
 
 
+def _resolved(config: TrainConfig, rule: Rule | None) -> TrainConfig:
+    """With every gap filled. Only a rule that is named may learn unless one says so."""
+    if rule is not None:
+        return resolve(config, rules.kind_of(rule), rule_is_made=True)
+    suggested = rules.suggested(config.rule)
+    if rules.learns_online(config.rule):
+        suggested |= dict(learn_rule=True)
+    return resolve(config, rules.kind_named(config.rule), suggested)
+
+
 def _mean(x: np.ndarray) -> float:
     return float(np.mean(x[np.isfinite(x)])) if np.isfinite(x).any() else float("nan")
 
 
-def last_returns(state: TrainState) -> list[np.ndarray]:
+def last_returns(state: Any) -> list[np.ndarray]:
     """The returns of each seed's last 100 episodes (fewer if there were fewer)."""
     log = state.world.episodes
     returns, counts = jax.device_get((log.returns, log.count))
     return [row[: min(n, LAST_EPISODES)] for row, n in zip(returns, counts, strict=True)]
 
 
-def _summary(setup: Setup, outcome: loop.Outcome[TrainState]) -> dict[str, Any]:
+def _summary(setup: Setup, outcome: loop.Outcome) -> dict[str, Any]:
     config, last = setup.config, last_returns(outcome.state)
     seen = [x for x in last if len(x)]
     low, high = stats.bootstrap_interval(seen) if seen else (float("nan"), float("nan"))
@@ -256,6 +299,6 @@ def _summary(setup: Setup, outcome: loop.Outcome[TrainState]) -> dict[str, Any]:
         "updates": outcome.done,
         "seconds": outcome.curve[-1]["seconds"] if outcome.curve else 0.0,
         "steps_per_second": round(outcome.steps_per_second * config.seeds, 1),
-        "rule_sha256": rules.digest(setup.rule),
+        "rule_sha256": rules.digest(setup.kept_rule(outcome.state)),
         "params_sha256": sha256_of(outcome.state.learner.agent),
     }

@@ -1,7 +1,8 @@
 """Training as one compiled program: act, remember, update, and again."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -10,16 +11,18 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
+from etude import optim
 from etude import rollout as acting
 from etude.agent import Agent
 from etude.config import TrainConfig
 from etude.envs import Task
 from etude.errors import UserError
 from etude.learner import Learner, update
-from etude.optim import adam
 from etude.replay import Replay, join
 from etude.rules import Rule
 from etude.types import Metrics, Rollout
+
+State = TypeVar("State")
 
 LAST_EPISODES = 100
 
@@ -94,10 +97,12 @@ class Training:
         learner, metrics = update(rule, self.optimiser, state.learner, batch)
         return TrainState(learner, world, key), metrics | played
 
-    def play(self, agent: Agent, world: World, key: PRNGKeyArray) -> tuple[World, Rollout, Metrics]:
+    def play(
+        self, agent: Agent, world: World, key: PRNGKeyArray, length: int | None = None
+    ) -> tuple[World, Rollout, Metrics]:
         """The batch of an update: a new trajectory from each environment, the rest replayed."""
         act_key, replay_key = jax.random.split(key)
-        actors, new, episodes = self._act(agent, world.actors, act_key)
+        actors, new, episodes = self._act(agent, world.actors, act_key, length)
         replay, batch = world.replay, new
         if replay is not None:
             replay = replay.add(new)
@@ -131,19 +136,14 @@ class Training:
     ) -> tuple[TrainState, Metrics]:
         """Several iterations, and the metrics of each. One program serves any number up to `room`:
         the metrics have that many entries, of which the first `number` count."""
-        form = jax.eval_shape(self.iterate, rule, state)[1]
-        logs = jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), form)
+        return repeat(lambda state: self.iterate(rule, state), state, number, room)
 
-        def body(i, carry):
-            state, logs = carry
-            state, metrics = self.iterate(rule, state)
-            return state, jax.tree.map(lambda log, x: log.at[i].set(x), logs, metrics)
-
-        return jax.lax.fori_loop(0, number, body, (state, logs))
-
-    def _act(self, agent: Agent, actors: acting.Actors, key: PRNGKeyArray):
-        assert self.config.rollout is not None
-        return acting.unroll(self.task, agent.policy, actors, key, self.config.rollout)
+    def _act(
+        self, agent: Agent, actors: acting.Actors, key: PRNGKeyArray, length: int | None = None
+    ):
+        length = length or self.config.rollout
+        assert length is not None
+        return acting.unroll(self.task, agent.policy, actors, key, length)
 
     @property
     def _replayed(self) -> int:
@@ -162,6 +162,25 @@ class Training:
         return Replay.empty(new, capacity // width * width)
 
 
+def repeat(
+    iterate: Callable[[State], tuple[State, Metrics]],
+    state: State,
+    number: int | Int[Array, ""],
+    room: int,
+) -> tuple[State, Metrics]:
+    """Several iterations, and the metrics of each: `room` entries, the first `number` of which
+    count."""
+    form = jax.eval_shape(iterate, state)[1]
+    logs = jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), form)
+
+    def body(i, carry):
+        state, logs = carry
+        state, metrics = iterate(state)
+        return state, jax.tree.map(lambda log, x: log.at[i].set(x), logs, metrics)
+
+    return jax.lax.fori_loop(0, number, body, (state, logs))
+
+
 def make_optimiser(config: TrainConfig) -> optax.GradientTransformation:
     rate, warmup = config.learning_rate, (config.warmup or 0) // config.steps_per_update
     assert rate is not None and config.max_update is not None
@@ -173,7 +192,8 @@ def make_optimiser(config: TrainConfig) -> optax.GradientTransformation:
         )
     elif warmup:
         schedule = optax.linear_schedule(0.0, rate, warmup)
-    return adam(schedule, config.max_update, config.weight_decay or 0.0)
+    kind = config.optimiser or "adam"
+    return optim.make_optimiser(kind, schedule, config.max_update, config.weight_decay or 0.0)
 
 
 def first_non_finite(metrics: dict[str, np.ndarray]) -> tuple[int, int, str] | None:

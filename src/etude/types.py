@@ -43,6 +43,19 @@ class Rollout(eqx.Module):
         goes_on = ~(self.terminal | self.truncated)
         return jnp.where(goes_on, jnp.asarray(gamma, self.reward.dtype), 0.0)
 
+    @property
+    def segment_ends(self) -> Bool[Array, "T B"]:
+        """Transitions before which nothing may be known of what comes after them: episode ends and
+        time limits.
+
+        A time limit's seam is cut off from both sides; the transition before it then looks like the
+        last one of a rollout, with the value of the next observation to bootstrap from.
+        """
+        before_seam = jnp.concatenate(
+            [self.truncated[1:], jnp.zeros_like(self.truncated[:1])], axis=0
+        )
+        return self.terminal | self.truncated | before_seam
+
     def importance_ratio(self, logits: Float[Array, "T B A"]) -> Float[Array, "T B"]:
         """ρ = π(a)/μ(a), without gradient. It is 0 at a seam, which cuts every trace there."""
         log_ratio = log_prob(logits, self.action) - log_prob(

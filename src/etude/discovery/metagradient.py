@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from etude.agent import Agent
 from etude.discovery.problem import Problem
@@ -38,13 +38,14 @@ def meta_gradient(
     problem: Problem[State, PyTree],
     rule: Rule,
     state: State,
-    rollouts: Rollout,
-    validation: Rollout,
+    experience: PyTree[Array],
+    validation: PyTree[Array],
     *,
     memory: Memory = "nested",
     mixed_mode: bool = True,
 ) -> MetaGradient:
-    """Updates once on each of `rollouts`, stacked along a first axis, and differentiates the loss.
+    """Updates once on each part of `experience` (stacked along a first axis: rollouts, or whatever
+    the problem takes), and differentiates the loss.
 
     Rollouts are constants: an agent's influence on its own experience is not differentiated. With
     the state's agents packed (`etude.packing`), the program compiles faster.
@@ -52,10 +53,10 @@ def meta_gradient(
     gradient = mixed_mode_gradient if mixed_mode else loss_gradient
 
     def meta_loss(rule: Rule):
-        def step(state, rollout):
-            return problem.inner(rule, state, rollout, gradient)
+        def step(state, part):
+            return problem.inner(rule, state, part, gradient)
 
-        after, aux = scan(step, state, rollouts, memory)
+        after, aux = scan(step, state, experience, memory)
         return problem.outer(rule, after, aux, validation)
 
     gradients, (after, metrics) = jax.grad(meta_loss, has_aux=True)(rule)
@@ -66,37 +67,41 @@ FEW = 8
 """Up to this many updates, the first one is compiled apart from the others."""
 
 
-def scan(step, state: State, rollouts: Rollout, memory: Memory) -> tuple[State, PyTree]:
+def scan(step, state: State, xs: PyTree[Array], memory: Memory) -> tuple[State, PyTree]:
     """`jax.lax.scan`, of which a backward pass holds as much as `memory` says.
 
     What the first update starts from does not depend on the rule, so half of its backward pass is
     not needed. A loop has one body for all, and cannot leave it out. Among few updates the first
     counts enough to have its own.
     """
-    if rollouts.action.shape[0] > FEW:
-        return _loop(step, state, rollouts, memory)
-    first, others = (jax.tree.map(lambda x, at=at: x[at], rollouts) for at in (0, slice(1, None)))
+    if length_of(xs) > FEW:
+        return _loop(step, state, xs, memory)
+    first, others = (jax.tree.map(lambda x, at=at: x[at], xs) for at in (0, slice(1, None)))
     state, first_aux = step(state, first)
     state, aux = _loop(step, state, others, memory)
     return state, jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), first_aux, aux)
 
 
-def _loop(step, state: State, rollouts: Rollout, memory: Memory) -> tuple[State, PyTree]:
+def length_of(xs: PyTree[Array]) -> int:
+    return jax.tree.leaves(xs)[0].shape[0]
+
+
+def _loop(step, state: State, xs: PyTree[Array], memory: Memory) -> tuple[State, PyTree]:
     """`nested` splits N into a product of two numbers near its root; a prime N has none, and is
     run like `remat`."""
     if memory == "full":
-        return jax.lax.scan(step, state, rollouts)
+        return jax.lax.scan(step, state, xs)
     step = remat(step)
-    length = rollouts.action.shape[0]
+    length = length_of(xs)
     inner = nearest_divisor(length) if memory == "nested" else 1
     if inner == 1:
-        return jax.lax.scan(step, state, rollouts)
+        return jax.lax.scan(step, state, xs)
 
     @remat
-    def several(state, rollouts):
-        return jax.lax.scan(step, state, rollouts)
+    def several(state, xs):
+        return jax.lax.scan(step, state, xs)
 
-    chunks = jax.tree.map(lambda x: x.reshape(-1, inner, *x.shape[1:]), rollouts)
+    chunks = jax.tree.map(lambda x: x.reshape(-1, inner, *x.shape[1:]), xs)
     state, aux = jax.lax.scan(several, state, chunks)
     return state, jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), aux)
 

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -25,18 +25,19 @@ class Problem(abc.ABC, Generic[State, Aux]):
     """Inner updates, and an outer loss after them. How to differentiate through is not its matter.
 
     `State` is all that the updates change. `Aux` is what the outer loss wants to know of each
-    update (a cost of the targets, say): any tree of arrays, through which gradients flow.
+    update (a cost of the targets, say): any tree of arrays, through which gradients flow. The
+    experience of an update is a rollout, or a random key to play one with.
     """
 
     @abc.abstractmethod
     def inner(
-        self, rule: Rule, state: State, rollout: Rollout, gradient: Gradient = loss_gradient
+        self, rule: Rule, state: State, experience: Any, gradient: Gradient = loss_gradient
     ) -> tuple[State, Aux]:
         """One update under the rule, by the given way to compute the agent's gradient."""
 
     @abc.abstractmethod
     def outer(
-        self, rule: Rule, state: State, aux: Aux, validation: Rollout
+        self, rule: Rule, state: State, aux: Aux, experience: Any
     ) -> tuple[Float[Array, ""], tuple[State, Metrics]]:
         """The meta-loss after all updates, whose `aux` have a new first axis."""
 
@@ -69,9 +70,10 @@ class Discovery(Problem[Lifetime, UpdateRecord]):
     """Weight of the updated policy's entropy."""
 
     def inner(
-        self, rule: Rule, state: Lifetime, rollout: Rollout, gradient: Gradient = loss_gradient
+        self, rule: Rule, state: Lifetime, experience: Rollout, gradient: Gradient = loss_gradient
     ) -> tuple[Lifetime, UpdateRecord]:
         """Agent and meta-value function learn from the same rollout and the same policy."""
+        rollout = experience
         learner = state.learner
         targets, rule_state = rule.targets(learner.agent, learner.rule_state, rollout)
         cost = rule.target_cost(targets, learner.rule_state, rollout)
@@ -83,8 +85,9 @@ class Discovery(Problem[Lifetime, UpdateRecord]):
         return lifetime, UpdateRecord(cost, metrics["loss"])
 
     def outer(
-        self, rule: Rule, state: Lifetime, aux: UpdateRecord, validation: Rollout
+        self, rule: Rule, state: Lifetime, aux: UpdateRecord, experience: Rollout
     ) -> tuple[Float[Array, ""], tuple[Lifetime, Metrics]]:
+        validation = experience
         agent = unpack(state.learner.agent)
         logits = agent.policy(validation.observation)
         evaluation = state.value.evaluate(logits, validation)

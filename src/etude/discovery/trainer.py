@@ -23,8 +23,6 @@ from etude.rules import Rule
 from etude.rules.disco import Disco
 from etude.runs import IMPORT_FROM, RunFolder
 
-START_FILE = "start.npz"
-
 
 class DiscoveryState(eqx.Module):
     """All that a run must not lose: this tree is the checkpoint."""
@@ -242,7 +240,7 @@ def starting_rule(config: DiscoverConfig) -> Rule:
 def new_folder(discovery: DiscoveryRun, out: str | None) -> RunFolder:
     """A folder that holds all that a run starts from: its settings and its rule."""
     folder = RunFolder.create(out, f"discover-{discovery.config.env_names[0]}")
-    rules.save(folder.path / START_FILE, discovery.start)
+    rules.save(folder.path / rules.START_FILE, discovery.start)
     config = {**dataclasses.asdict(discovery.config), IMPORT_FROM: os.getcwd()}
     folder.write_config(config)
     return folder
@@ -256,7 +254,7 @@ def open_folder(path: str, meta_steps: int | None = None) -> tuple[DiscoveryRun,
     config = from_json(DiscoverConfig, saved)
     if meta_steps is not None:
         config = config.extended(meta_steps)
-    return DiscoveryRun.create(config, rules.load_kept(folder.path / START_FILE)), folder
+    return DiscoveryRun.create(config, rules.load_kept(folder.path / rules.START_FILE)), folder
 
 
 def run(discovery: DiscoveryRun, folder: RunFolder | None = None, **options: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PRNGKeyArray, PyTree
 
 from etude import specs
 from etude.config import TrainConfig, lists_to_tuples
@@ -16,6 +17,8 @@ from etude.errors import UserError, reason
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
 from etude.rules.base import Rule
 from etude.rules.disco import Disco, DiscoConfig
+from etude.rules.frodo import Frodo, FrodoConfig
+from etude.rules.metagrad import MetaGrad, MetaGradConfig
 from etude.rules.policy_gradient import PolicyGradient, PolicyGradientConfig
 from etude.rules.weights import from_published, is_published_format, load_disco103
 from etude.storage import from_arrays, read_arrays, sha256_of, to_arrays, write_arrays
@@ -28,8 +31,10 @@ __all__ = [
     "digest",
     "kind_named",
     "kind_of",
+    "learns_online",
     "load",
     "load_kept",
+    "maker",
     "require_kind",
     "save",
     "spec_of",
@@ -37,6 +42,9 @@ __all__ = [
 ]
 
 RULE_FILE = "rule.npz"
+"""In a run folder: the rule that others may use."""
+START_FILE = "start.npz"
+"""In the folder of a run that changes its rule: where it started."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +53,8 @@ class Kind:
 
     create: Callable[..., Any]
     config: type
+    learned_online: bool = False
+    """Whether a new rule of this kind is learned while an agent is trained under it."""
 
     @property
     def about(self) -> str:
@@ -55,6 +65,8 @@ KINDS = {
     "disco": Kind(Disco, DiscoConfig),
     "actor_critic": Kind(ActorCritic, ActorCriticConfig),
     "policy_gradient": Kind(PolicyGradient, PolicyGradientConfig),
+    "frodo": Kind(Frodo, FrodoConfig, learned_online=True),
+    "metagrad": Kind(MetaGrad, MetaGradConfig, learned_online=True),
 }
 PUBLISHED = {"disco103": ("disco", load_disco103)}
 
@@ -73,19 +85,39 @@ def kind_named(spec: str) -> str:
     return name if name in KINDS else _kind_in_file(_find_file(name))
 
 
-def load(spec: str, *, seed: int = 0) -> Rule:
+def load(spec: str, *, seed: int = 0, observation: PyTree = None) -> Rule:
     """The rule a spec names: a kind (`disco` starts from random η), `disco103`, or a file.
 
-    Settings may follow: `actor_critic:discount=0.9,entropy_cost=0.02`.
+    Settings may follow: `actor_critic:discount=0.9,entropy_cost=0.02`. Some rules read
+    observations, and have to be told the form of one.
     """
+    return maker(spec, observation)(jax.random.key(seed))
+
+
+def maker(spec: str, observation: PyTree = None) -> Callable[[PRNGKeyArray], Rule]:
+    """What makes the rule a spec names, of which some part may be random."""
     name, settings = specs.split(spec)
-    if name in PUBLISHED:
-        kind, load_published = PUBLISHED[name]
-        return load_published(specs.replace_fields(KINDS[kind].config(), settings, f"Rule {name}"))
-    if name in KINDS:
-        config = specs.replace_fields(KINDS[name].config(), settings, f"Rule {name}")
-        return KINDS[name].create(config, key=jax.random.key(seed))
-    return _load_file(_find_file(name), settings)
+    if name not in KINDS:
+        rule = _load_published(name, settings)
+        return lambda key: rule
+    config = specs.replace_fields(KINDS[name].config(), settings, f"Rule {name}")
+    if hasattr(config, "fitted") and observation is not None:
+        config = config.fitted(observation)
+    return lambda key: KINDS[name].create(config, key=key)
+
+
+def _load_published(name: str, settings: dict[str, str]) -> Rule:
+    """A rule whose parameters come from a file, someone else's or one of ours."""
+    if name not in PUBLISHED:
+        return _load_file(_find_file(name), settings)
+    kind, load = PUBLISHED[name]
+    return load(specs.replace_fields(KINDS[kind].config(), settings, f"Rule {name}"))
+
+
+def learns_online(spec: str) -> bool:
+    """Whether the rule a spec names is one that learns while agents are trained under it."""
+    name, _ = specs.split(spec)
+    return name in KINDS and KINDS[name].learned_online
 
 
 def load_kept(path: Path) -> Rule:

@@ -68,21 +68,32 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
     def targets(
         self, agent: Agent, state: Moments, rollout: Rollout
     ) -> tuple[ActorCriticTargets, Moments]:
-        config = self.config
-        prediction = agent.predict(agent.embed(rollout.observation))
+        discount, td_lambda = rollout.discount(self.config.discount), self.config.td_lambda
+        targets, state = self.estimate(agent, state, rollout, discount, td_lambda)
+        return jax.lax.stop_gradient(targets), state
+
+    def estimate(
+        self,
+        agent: Agent,
+        state: Moments,
+        rollout: Rollout,
+        discount: Float[Array, "T B"],
+        td_lambda: float | Float[Array, "T B"],
+    ) -> tuple[ActorCriticTargets, Moments]:
+        """The targets for any γ and λ; apart from these, all they come from is constant."""
+        prediction = jax.lax.stop_gradient(agent.predict(agent.embed(rollout.observation)))
         estimate = vtrace(
             self._value(prediction["value"]),
             rollout.reward,
-            rollout.discount(config.discount),
+            discount,
             rollout.importance_ratio(prediction["pi"][:-1]),
-            config.td_lambda,
+            td_lambda,
         )
         advantage = estimate.advantage
         state = state.update(rollout.mean(advantage), rollout.mean(advantage**2))
-        if config.normalise:
+        if self.config.normalise:
             advantage = state.normalise(advantage)
-        targets = ActorCriticTargets(estimate.target, advantage)
-        return jax.lax.stop_gradient(targets), state
+        return ActorCriticTargets(estimate.target, advantage), state
 
     def loss(
         self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout

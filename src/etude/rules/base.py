@@ -41,6 +41,10 @@ class Rule(eqx.Module, Generic[State, Targets]):
     ) -> tuple[Float[Array, "T B"], Metrics]:
         """The loss of each transition, and scalars to log."""
 
+    def inform(self, agent: Agent) -> Agent:
+        """Tells an agent what its heads ask to be told, after η has changed."""
+        return agent
+
     def target_cost(self, targets: Targets, state: State, rollout: Rollout) -> Float[Array, ""]:
         """What discovery adds to the meta-loss for an update's targets; by default nothing.
 

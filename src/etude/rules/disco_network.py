@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from etude.distributions import select_action
-from etude.nn import LSTM, MLP, Linear, LSTMState, lstm_transition
+from etude.nn import LSTM, MLP, Linear, LSTMState
 from etude.returns import signed_log
 from etude.types import Rollout
 
@@ -242,7 +242,7 @@ class MetaNetwork(eqx.Module):
     ) -> tuple[ProposedTargets, LSTMState]:
         """The targets (from the meta-RNN's state as it was) and the meta-RNN's next state."""
         features, by_action = self.encoder(inputs, which=0)
-        x = self._read_backward(features, inputs.rollout)
+        x = self.lstm.read_backward(features, inputs.rollout.segment_ends)
         x = x * jnp.broadcast_to(self.modulation(rnn_state.hidden), x.shape)
         y, z, extra = self.y_out(x), self.z_out(x), self.extra(x)[..., 0]
         targets = ProposedTargets(self._policy(x, by_action), y, z)
@@ -253,21 +253,6 @@ class MetaNetwork(eqx.Module):
 
     def embed_z(self, z: Float[Array, "*batch Y"]) -> tuple[Array, ...]:
         return tuple(embed_distributions([self.encoder.z_net, self.rnn.encoder.z_net], z))
-
-    def _read_backward(
-        self, features: Float[Array, "T B features"], rollout: Rollout
-    ) -> Float[Array, "T B hidden"]:
-        recurrent = self.lstm.w[-self.lstm.size :]  # cut out once, not at every step
-
-        def step(state: LSTMState, x):
-            gates, reset = x
-            state = jax.tree.map(lambda s: jnp.where(reset[:, None], 0.0, s), state)
-            state = lstm_transition(gates + state.hidden @ recurrent, state.cell)
-            return state, state.hidden
-
-        start = self.lstm.zero_state(features.shape[1])
-        xs = (self.lstm.input_gates(features), segment_ends(rollout))
-        return jax.lax.scan(step, start, xs, reverse=True)[1]
 
     def _policy(
         self, x: Float[Array, "T B hidden"], by_action: Float[Array, "T B A c"]
@@ -282,15 +267,3 @@ class MetaNetwork(eqx.Module):
         shared = shared + jnp.broadcast_to(self.pi_block.b, shared.shape)
         block = jax.nn.relu(by_action @ own[hidden:] + shared[..., None, :])
         return self.pi_out(block)[..., 0]
-
-
-def segment_ends(rollout: Rollout) -> Bool[Array, "T B"]:
-    """Transitions after which nothing may be seen from before: episode ends and time limits.
-
-    A time limit's seam is cut off from both sides; the transition before it then looks like the
-    last one of a rollout, with the value of the next observation to bootstrap from.
-    """
-    before_seam = jnp.concatenate(
-        [rollout.truncated[1:], jnp.zeros_like(rollout.truncated[:1])], axis=0
-    )
-    return rollout.terminal | rollout.truncated | before_seam

@@ -1,0 +1,116 @@
+"""FRODO (Xu et al., arXiv 2007.08433): a network that writes the targets an agent learns from."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from etude import checks
+from etude.agent import Agent, Flatten, Heads
+from etude.checks import require
+from etude.nn import LSTM, Linear
+from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticTargets
+from etude.rules.base import Rule
+from etude.types import Metrics, Rollout
+
+
+@dataclasses.dataclass(frozen=True)
+class FrodoConfig:
+    hidden: int = 32
+    """Size of the target network's LSTM."""
+    discount: float = 0.99
+    """γ that the network is told, and that of the consistency cost."""
+    observe: bool = False
+    """Whether the network also sees the observations."""
+    entropy_cost: float = 0.01
+    """Weight of the entropy bonus."""
+    value_cost: float = 0.5
+    """Weight of the value loss."""
+    consistency: float = 0.0
+    """Weight, when the network is learned, of the difference between a target and the reward plus
+    the next target."""
+    inputs: int = 0
+    """Size of an observation; found out by itself."""
+    ranks: tuple[int, ...] = ()
+    """Axes of each part of an observation; found out by itself."""
+
+    def __post_init__(self):
+        checks.typed(self)
+        require(self, "hidden", checks.counts, "at least 1")
+        require(self, "discount", checks.share, "from 0 to 1")
+        require(self, "entropy_cost value_cost consistency", checks.cost, "0 or more")
+
+    def fitted(self, observation: PyTree) -> "FrodoConfig":
+        """For an environment with such observations."""
+        if not self.observe:
+            return self
+        flatten = Flatten.like(observation)
+        return dataclasses.replace(self, inputs=flatten.size, ranks=flatten.ranks)
+
+
+class Frodo(Rule[None, ActorCriticTargets]):
+    """A learned target: an LSTM reads each trajectory backward and says what its values should be.
+
+    Policy and value follow that target as they follow the return in an actor-critic; with a single
+    action, all that is left is the prediction of values.
+    """
+
+    config: FrodoConfig = eqx.field(static=True)
+    lstm: LSTM
+    out: Linear
+
+    def __init__(self, config: FrodoConfig = FrodoConfig(), *, key: PRNGKeyArray):
+        lstm_key, out_key = jax.random.split(key)
+        self.config = config
+        self.lstm = LSTM(3 + (config.inputs if config.observe else 0), config.hidden, key=lstm_key)
+        self.out = Linear(config.hidden, 1, key=out_key)
+
+    def heads(self, num_actions: int) -> Heads:
+        return self._critic.heads(num_actions)
+
+    def init(self, agent: Agent) -> None:
+        return None
+
+    def targets(
+        self, agent: Agent, state: None, rollout: Rollout
+    ) -> tuple[ActorCriticTargets, None]:
+        value = agent.predict(agent.embed(rollout.observation))["value"][..., 0]
+        target = self.write(value, rollout)
+        return ActorCriticTargets(target, target - value[:-1]), None
+
+    def write(self, value: Float[Array, "T1 B"], rollout: Rollout) -> Float[Array, "T B"]:
+        """The target of each transition, from the rewards and values that come after it."""
+        discount = rollout.discount(self.config.discount)
+        inputs = jnp.stack([rollout.reward, discount, discount * value[1:]], axis=-1)
+        if self.config.observe:
+            flatten = Flatten(self.config.inputs, self.config.ranks)
+            inputs = jnp.concatenate([inputs, flatten(rollout.observation)[:-1]], axis=-1)
+        return self.out(self.lstm.read_backward(inputs, rollout.segment_ends))[..., 0]
+
+    def loss(
+        self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout
+    ) -> tuple[Float[Array, "T B"], Metrics]:
+        loss, metrics = self._critic.loss(agent, targets, rollout)
+        return loss, metrics | {"target": rollout.mean(targets.value)}
+
+    def target_cost(
+        self, targets: ActorCriticTargets, state: None, rollout: Rollout
+    ) -> Float[Array, ""]:
+        """How far each target is from the reward plus the next target, which stands for a constant.
+        The last one of a trajectory has no next."""
+        if self.config.consistency == 0:
+            return jnp.zeros(())
+        discount = rollout.discount(self.config.discount)[:-1]
+        later = rollout.reward[:-1] + discount * targets.value[1:]
+        error = jnp.square(jax.lax.stop_gradient(later) - targets.value[:-1])
+        counts = rollout.mask[:-1] & ~(rollout.segment_ends & ~rollout.terminal)[:-1]
+        return self.config.consistency * jnp.sum(error * counts) / jnp.maximum(jnp.sum(counts), 1)
+
+    @property
+    def _critic(self) -> ActorCritic:
+        entropy_cost, value_cost = self.config.entropy_cost, self.config.value_cost
+        return ActorCritic(
+            ActorCriticConfig(bins=0, entropy_cost=entropy_cost, value_cost=value_cost)
+        )

@@ -1,0 +1,129 @@
+"""Meta-gradient RL (Xu et al., arXiv 1805.09801): an actor-critic that learns its own γ and λ."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from etude import checks
+from etude.agent import Agent, Flatten, Heads
+from etude.checks import require
+from etude.moments import Moments
+from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticTargets
+from etude.rules.base import Rule
+from etude.types import Metrics, Rollout
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaGradConfig:
+    discount: float = 0.99
+    """γ to start from."""
+    td_lambda: float = 0.95
+    """λ to start from."""
+    per_state: bool = False
+    """Whether γ and λ depend on the state."""
+    tell: bool = True
+    """Whether the agent is told γ and λ, since values change their meaning with them."""
+    entropy_cost: float = 0.01
+    """Weight of the entropy bonus."""
+    value_cost: float = 0.5
+    """Weight of the value loss."""
+    normalise: bool = True
+    """Whether advantages are centred and scaled by their running moments."""
+    inputs: int = 0
+    """Size of an observation; found out by itself."""
+    ranks: tuple[int, ...] = ()
+    """Axes of each part of an observation; found out by itself."""
+
+    def __post_init__(self):
+        checks.typed(self)
+        require(self, "discount td_lambda", lambda x: 0 < x < 1, "above 0 and below 1")
+        require(self, "entropy_cost value_cost", checks.cost, "0 or more")
+
+    def fitted(self, observation: PyTree) -> "MetaGradConfig":
+        """For an environment with such observations."""
+        if not self.per_state:
+            return self
+        flatten = Flatten.like(observation)
+        return dataclasses.replace(self, inputs=flatten.size, ranks=flatten.ranks)
+
+
+class Coefficients(eqx.Module):
+    """γ and λ: sigmoids of two numbers, to which a map of the observation may be added."""
+
+    bias: Float[Array, "2"]
+    weight: Float[Array, "inputs 2"] | None
+    """It starts at 0, so that at first all states have the same."""
+    flatten: Flatten | None
+
+    def __init__(self, config: MetaGradConfig):
+        start = np.array([config.discount, config.td_lambda])
+        self.bias = jnp.asarray(np.log(start) - np.log1p(-start), float)
+        self.weight = jnp.zeros((config.inputs, 2)) if config.per_state else None
+        self.flatten = Flatten(config.inputs, config.ranks) if config.per_state else None
+
+    def __call__(self, observation: PyTree) -> Float[Array, "*batch_or_none 2"]:
+        if self.weight is None or self.flatten is None:
+            return jax.nn.sigmoid(self.bias)
+        by_state = self.flatten(observation, self.bias.dtype) @ self.weight
+        return jax.nn.sigmoid(by_state + jnp.broadcast_to(self.bias, by_state.shape))
+
+
+class MetaGrad(Rule[Moments, ActorCriticTargets]):
+    """An actor-critic whose γ and λ are learned, the same for all states or for each its own."""
+
+    config: MetaGradConfig = eqx.field(static=True)
+    coefficients: Coefficients
+
+    def __init__(
+        self, config: MetaGradConfig = MetaGradConfig(), *, key: PRNGKeyArray | None = None
+    ):
+        del key  # nothing is random here
+        self.config = config
+        self.coefficients = Coefficients(config)
+
+    def heads(self, num_actions: int) -> Heads:
+        heads = self._critic.heads(num_actions)
+        told = self.coefficients if self.config.tell else None
+        return dataclasses.replace(heads, told=told)
+
+    def inform(self, agent: Agent) -> Agent:
+        if not self.config.tell:
+            return agent
+        return eqx.tree_at(lambda a: a.torso.context.told, agent, self.coefficients)
+
+    def init(self, agent: Agent) -> Moments:
+        return self._critic.init(agent)
+
+    def targets(
+        self, agent: Agent, state: Moments, rollout: Rollout
+    ) -> tuple[ActorCriticTargets, Moments]:
+        """What comes after a transition is weighed by γ and λ of the state it leads to."""
+        next_observation = jax.tree.map(lambda x: x[1:], rollout.observation)
+        pair = self.coefficients(next_observation)
+        pair = jnp.broadcast_to(pair, (*rollout.reward.shape, 2))
+        discount = rollout.discount(1.0) * pair[..., 0]
+        return self._critic.estimate(agent, state, rollout, discount, pair[..., 1])
+
+    def loss(
+        self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout
+    ) -> tuple[Float[Array, "T B"], Metrics]:
+        loss, metrics = self._critic.loss(agent, targets, rollout)
+        pair = self.coefficients(rollout.observation)
+        gamma, lambda_ = jnp.mean(pair.reshape(-1, 2), axis=0)
+        return loss, metrics | {"gamma": gamma, "lambda": lambda_}
+
+    @property
+    def _critic(self) -> ActorCritic:
+        config = self.config
+        return ActorCritic(
+            ActorCriticConfig(
+                bins=0,
+                entropy_cost=config.entropy_cost,
+                value_cost=config.value_cost,
+                normalise=config.normalise,
+            )
+        )

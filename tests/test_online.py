@@ -1,0 +1,234 @@
+"""Rules that learn online: their gradients, what they reduce to, and training with them."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from etude import rules
+from etude.agent import Agent, NetworkConfig
+from etude.config import TrainConfig
+from etude.discovery import meta_gradient
+from etude.envs import make
+from etude.errors import UserError
+from etude.learner import Learner
+from etude.online import Life, OnlineProblem, OnlineTraining, reference_rule
+from etude.presets import resolve
+from etude.returns import lambda_returns
+from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
+from etude.rules.frodo import Frodo, FrodoConfig
+from etude.rules.metagrad import MetaGrad, MetaGradConfig
+from etude.trainer import open_folder, run, train
+from etude.training import Training
+from tests.conftest import random_like
+from tests.test_learner import ACTIONS, OBSERVATION, OPTIMISER, dead_leaves, make_rollout, stack
+from tests.test_metagradient import check_finite_differences
+
+SMALL = dict(batch=8, rollout=4, torso=(16,), learning_rate=1e-2, log_every=5, inner_updates=2)
+
+
+# --- Exact ---------------------------------------------------------------------------------------
+
+
+class Recorded(OnlineProblem):
+    """The experience of an update is a rollout that was made before."""
+
+    def _play(self, state, key, length=None):
+        totals = ("episodes", "episode_return", "episode_length")
+        return state.world, key, {name: jnp.zeros(()) for name in totals}
+
+
+def make_problem(**settings) -> Recorded:
+    config = resolve(TrainConfig(env="catch", learn_rule=True, **settings), "frodo")
+    training = Training.create(make("catch"), config)
+    training = dataclasses.replace(training, optimiser=OPTIMISER)
+    return Recorded(training, reference_rule("actor_critic:td_lambda=0.9"))
+
+
+def make_life(rule, problem) -> Life:
+    def agent():
+        heads, network = rule.heads(ACTIONS), NetworkConfig(torso=(6, 5))
+        return Agent(jnp.zeros(OBSERVATION), ACTIONS, heads, network, key=jax.random.key(0))
+
+    learner = Learner.create(random_like(agent), rule, OPTIMISER)
+    warm = jax.tree.map(lambda x: x + (5 if x.dtype == int else 0.1), learner.optimiser_state)
+    learner = Learner(learner.agent, warm, learner.rule_state)
+    moments = jax.tree.map(lambda x: x + 0.3, problem.reference.init(learner.agent))
+    with jax.enable_x64(False):  # environments count in 32 bits
+        world = jax.jit(problem.training.init)(ActorCritic(), jax.random.key(0)).world
+    return Life(learner, world, moments)
+
+
+CASES = {
+    "frodo": (lambda: Frodo(FrodoConfig(hidden=3, consistency=0.1), key=jax.random.key(0)), {}),
+    "frodo that observes": (
+        lambda: Frodo(
+            FrodoConfig(hidden=3, observe=True).fitted(jnp.zeros(OBSERVATION)),
+            key=jax.random.key(0),
+        ),
+        {},
+    ),
+    "frodo that revises": (
+        lambda: Frodo(FrodoConfig(hidden=3), key=jax.random.key(0)),
+        dict(revise=0.7),
+    ),
+    "metagrad": (lambda: MetaGrad(MetaGradConfig()), {}),
+    "metagrad per state": (
+        lambda: MetaGrad(MetaGradConfig(per_state=True).fitted(jnp.zeros(OBSERVATION))),
+        {},
+    ),
+}
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("case", CASES)
+def test_finite_differences(case, monkeypatch):
+    create, settings = CASES[case]
+    rule, problem = random_like(create), make_problem(**settings)
+    life = make_life(rule, problem)
+    experience = stack([make_rollout(i) for i in range(3)]), make_rollout(3, steps=7)
+    plain = jax.jit(lambda rule: meta_gradient(problem, rule, life, *experience))(rule)
+    assert dead_leaves(plain.gradient) == []
+    check_finite_differences((rule, life, *experience), monkeypatch, problem)
+
+
+@pytest.mark.usefixtures("x64")
+def test_with_fixed_coefficients_metagrad_is_the_actor_critic():
+    rollout = make_rollout()
+    config = dict(discount=0.8, td_lambda=0.6, normalise=False)
+    rule, fixed = (
+        MetaGrad(MetaGradConfig(**config)),
+        ActorCritic(ActorCriticConfig(bins=0, **config)),
+    )
+    agent = make_life(rule, make_problem()).learner.agent
+    prediction = agent.predict(agent.embed(rollout.observation))
+    on_policy = dataclasses.replace(rollout, behaviour_logits=prediction["pi"])
+    ours, _ = rule.targets(agent, rule.init(agent), on_policy)
+    theirs, _ = fixed.targets(agent, fixed.init(agent), on_policy)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    value = prediction["value"][..., 0]
+    returns = lambda_returns(
+        value[1:], rollout.reward, rollout.discount(0.8), jnp.full_like(rollout.reward, 0.6)
+    )
+    np.testing.assert_allclose(ours.value, returns, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_coefficients_may_differ_from_state_to_state():
+    rule = MetaGrad(MetaGradConfig(per_state=True).fitted(jnp.zeros(2)))
+    rule = eqx.tree_at(lambda r: r.coefficients.weight, rule, 3.0 * jnp.eye(2))
+    seen = rule.coefficients(jnp.array([[0.0, 0.0], [1.0, 0.0]]))
+    logit = np.log(0.99) - np.log(0.01)
+    np.testing.assert_allclose(seen[0], [0.99, 0.95], rtol=1e-9)
+    np.testing.assert_allclose(seen[1], [1 / (1 + np.exp(-logit - 3.0)), 0.95], rtol=1e-9)
+
+
+@pytest.mark.usefixtures("x64")
+def test_targets_of_frodo_use_what_comes_later_in_the_episode_only():
+    rule = random_like(lambda: Frodo(FrodoConfig(hidden=3), key=jax.random.key(0)))
+    rollout = make_rollout()  # environment 0 ends an episode with its second transition
+    value = jnp.zeros((6, 3))
+    before = rule.write(value, rollout)
+    changed = dataclasses.replace(rollout, reward=rollout.reward.at[3].add(1.0))
+    moved = np.asarray(rule.write(value, changed) != before)
+    assert moved[3].all() and not moved[4].any()
+    np.testing.assert_array_equal(moved[:3, 0], [False, False, True])
+    assert moved[:3, 1:].all()
+
+
+@pytest.mark.usefixtures("x64")
+def test_consistency_by_hand():
+    rule = Frodo(FrodoConfig(discount=0.5, consistency=2.0), key=jax.random.key(0))
+    rollout = make_rollout()
+    target = jnp.asarray(np.random.default_rng(0).normal(size=(5, 3)))
+    errors = []
+    for t in range(4):
+        for b in range(3):
+            goes_on = 0.0 if rollout.terminal[t, b] else 1.0
+            later = rollout.reward[t, b] + 0.5 * goes_on * target[t + 1, b]
+            errors.append((later - target[t, b]) ** 2)
+    targets = dataclasses.replace(
+        rule.targets(make_life(rule, make_problem()).learner.agent, None, rollout)[0], value=target
+    )
+    np.testing.assert_allclose(
+        rule.target_cost(targets, None, rollout), 2.0 * np.mean(errors), rtol=1e-9
+    )
+
+
+# --- Training ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["frodo", "metagrad"])
+def test_rules_learned_online_find_the_best_action(rule):
+    result = train(
+        "tests.probes:MatchSign",
+        rule,
+        steps=60_000,
+        meta_learning_rate=3e-3,
+        **SMALL | dict(batch=16, log_every=50),
+    )
+    assert result.summary["final_return"]["mean"] > 0.95
+
+
+def test_a_rule_that_learns_goes_on_to_the_same_bits_and_can_be_used_frozen(tmp_path):
+    settings = dict(steps=1200, seeds=2, **SMALL)
+    whole = train("catch:rows=4,columns=3", "frodo", out=str(tmp_path / "whole"), **settings)
+    train(
+        "catch:rows=4,columns=3", "frodo", out=str(tmp_path / "half"), **settings | dict(steps=600)
+    )
+    setup, folder = open_folder(str(tmp_path / "half"), 1200)
+    half = run(setup, folder)
+    for name in ("params_sha256", "rule_sha256"):
+        assert half.summary[name] == whole.summary[name]
+    start = rules.load("frodo")
+    learned = rules.load(str(tmp_path / "whole"))
+    assert rules.digest(learned) == whole.summary["rule_sha256"] != rules.digest(start)
+    frozen = train("catch:rows=4,columns=3", str(tmp_path / "whole"), steps=200)
+    assert not frozen.config.learn_rule and frozen.config.torso == (16,)
+    assert frozen.summary["rule_sha256"] == whole.summary["rule_sha256"]
+    further = train("catch:rows=4,columns=3", str(tmp_path / "whole"), steps=200, learn_rule=True)
+    assert further.summary["rule_sha256"] != whole.summary["rule_sha256"]
+
+
+def test_every_seed_starts_from_its_own_rule():
+    task, config = make("catch"), resolve(TrainConfig(rule="frodo", learn_rule=True), "frodo")
+    training = OnlineTraining.create(task, config)
+    create = rules.maker("frodo")
+    states = [
+        jax.eval_shape(training.init, create(jax.random.key(i)), jax.random.key(i)) for i in (0, 1)
+    ]
+    assert jax.tree.structure(states[0]) == jax.tree.structure(states[1])
+    first, second = (create(jax.random.key(i)).out.w for i in (0, 1))
+    assert (first != second).any()
+
+
+def test_the_agent_is_told_what_the_rule_has_learned():
+    result = train("catch:rows=4,columns=3", "metagrad", steps=2000, **SMALL)
+    told = result.agent().torso.context.told
+    kept = jax.tree.map(lambda x: x[0], result.rule).coefficients  # where it started
+    assert (told.bias != kept.bias).all()
+    record = result.curve[-1]
+    np.testing.assert_allclose(
+        jax.nn.sigmoid(told.bias), [record["gamma"], record["lambda"]], atol=0.02
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "settings", "words"),
+    [
+        ("actor_critic", dict(learn_rule=True), "no parameters"),
+        ("frodo", dict(replay_share=0.5), "no use for replay"),
+        ("frodo", dict(outer="frodo"), "without parameters"),
+        ("frodo", dict(outer="actor_critc"), "did you mean 'actor_critic'"),
+        ("frodo:hidden=0", {}, "hidden must be at least 1"),
+        ("metagrad:discount=1", {}, "above 0 and below 1"),
+        ("frodo", dict(revise=-1.0), "revise must be 0 or more"),
+    ],
+)
+def test_mistakes_get_a_sentence(rule, settings, words):
+    with pytest.raises(UserError, match=words):
+        train("catch", rule, steps=100, **settings)
