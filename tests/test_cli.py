@@ -49,6 +49,21 @@ def etude(environment, tmp_path):
     return call
 
 
+def test_a_rule_that_learns_online_leaves_itself_and_its_figure(etude, tmp_path):
+    settings = ["--env", "catch:rows=4,columns=3", "--rule", "metagrad", "--torso", "8"]
+    settings += ["--batch", "8", "--rollout", "4", "--inner-updates", "2", "--steps", "2000"]
+    result = etude("train", *settings, "--out", "run")
+    assert result.returncode == 0, result.stderr
+    names = {"rule.npz", "learned.png", "curve.png", "summary.json", "checkpoint"}
+    assert names <= {p.name for p in (tmp_path / "run").iterdir()}
+    record = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert 0 < record["gamma"] < 1 and 0 < record["lambda"] < 1
+    frozen = etude("train", "--env", "catch:rows=4,columns=3", "--rule", "run", "--steps", 400)
+    assert frozen.returncode == 0, frozen.stderr
+    listed = etude("reproduce", "--list")
+    assert listed.returncode == 0 and "frodo-catch" in listed.stdout
+
+
 def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, tmp_path):
     result = etude("train", *SMALL, "--steps", 3200, "--seeds", 2, "--out", "run", "--tensorboard")
     assert result.returncode == 0, result.stderr
@@ -87,12 +102,17 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, tmp_pat
         (["train", "--resume", "nowhere", "--seed", "3"], "only --steps can change"),
         (["train", *SMALL, "--out", "/dev/null/run"], "Cannot write to"),
         (["train", *SMALL, "--checkpoint-seconds", "-1"], "checkpoint-seconds"),
+        (["train", "--env", "catch", "--rule", "frodo", "--outer", "frdo"], "no rule 'frdo'"),
+        (["train", "--env", "catch", "--rule", "frodo", "--replay-share", "0.5"], "no use for"),
+        (["reproduce", "frodo-cach"], "did you mean 'frodo-catch'"),
+        (["reproduce", "frodo-catch", "--seeds", "0"], "seeds must be at least 1"),
         (["discover", "--envs", "catch,katch"], "did you mean 'catch'"),
         (["discover", "--from", "disco103"], "put disco_103.npz into"),
         (["discover", "--agents", "0"], "agents must be at least 1"),
         (["discover", "--size", "huge"], "huge"),
         (["discover", "--held-out", "katch"], "did you mean 'catch'"),
         (["discover", "--resume", "nowhere"], "not a run folder"),
+        (["discover", "--meta-schedule", "linear"], "linear"),
         (["discover", "--resume", "nowhere", "--agents", "3"], "only --meta-steps can change"),
         (["plot", "nowhere"], "not a run folder"),
         (["plot"], "run"),

@@ -1,16 +1,18 @@
-"""The command line: `etude train`, `discover`, `envs`, `rules`, `plot`, `play`."""
+"""The command line: `etude train`, `discover`, `reproduce`, `envs`, `rules`, `plot`, `play`."""
 
 import dataclasses
+import difflib
 import importlib.util
 import itertools
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import jax
 import tyro
@@ -65,7 +67,7 @@ def train(
 
 
 def _train(setup: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard: bool) -> None:
-    from etude.plots import has_curve, label_of, plot_curves
+    from etude.plots import has_curve, label_of, plot_curves, plot_learned
     from etude.trainer import run
 
     config = setup.config
@@ -91,6 +93,8 @@ def _train(setup: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard
     records = folder.metrics()
     if has_curve(records):
         plot_curves([(label_of(folder), records)], folder.path / "curve.png")
+    if config.learn_rule and (watched := setup.rule.watched):
+        plot_learned(records, watched, folder.path / "learned.png")
     _print_summary(result.summary, folder)
 
 
@@ -257,6 +261,68 @@ def _print_discovery(summary: dict[str, Any], folder: RunFolder) -> None:
     say(f"Time: {duration(summary['seconds'])}, {summary['environment_steps']:,} steps.")
     say(f"The rule of meta-step {summary['best_meta_step']:,} is kept. Use it with:")
     say(f"  etude train --rule {folder.path}")
+
+
+@app.command
+def reproduce(
+    name: tyro.conf.Positional[str] = "",
+    quick: bool = False,
+    seeds: int = 10,
+    seed: int = 0,
+    out: str | None = None,
+    list_: Annotated[bool, tyro.conf.arg(name="list")] = False,
+) -> None:
+    """Rerun a published experiment: its figure, and a verdict on each of its claims.
+
+    Args:
+        name: The experiment.
+        quick: A short version, which shows that all works, not that the claims hold.
+        seeds: Agents of each kind.
+        seed: Random seed.
+        out: Folder for the result; by default a new one under runs/.
+        list_: List the experiments.
+    """
+    from etude.experiments import EXPERIMENTS, Options, write
+
+    if list_ or not name:
+        _list_experiments(EXPERIMENTS)
+        return
+    if name not in EXPERIMENTS:
+        close = difflib.get_close_matches(name, EXPERIMENTS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "`etude reproduce --list` lists them."
+        raise UserError(f"There is no experiment {name!r}: {hint}")
+    if seeds < 1 or not checks.seed(seed):
+        raise UserError(f"--seeds must be at least 1, and --seed {checks.SEED}.")
+    folder = RunFolder.create(out, f"reproduce-{name}")
+    options = Options(quick, seeds, seed)
+    started = time.monotonic()
+    result = EXPERIMENTS[name].run(options, say)
+    write(result, name, options, folder.path)
+    _print_verdicts(result.verdicts)
+    took = duration(time.monotonic() - started)
+    say(f"{took}, {seeds} seeds. Figure and numbers: {folder.path}")
+    if quick:
+        say("This was the short version: its verdicts mean nothing.")
+
+
+def _list_experiments(experiments: dict[str, Any]) -> None:
+    table = Table(box=None)
+    for column in ("experiment", "about", "source"):
+        table.add_column(column)
+    for name, experiment in experiments.items():
+        table.add_row(name, experiment.about, experiment.source)
+    out.print(table, highlight=False)
+
+
+def _print_verdicts(verdicts: list[Any]) -> None:
+    table = Table(box=None)
+    for column in ("claim", "ours", "95% interval", "verdict"):
+        table.add_column(column)
+    for verdict in verdicts:
+        interval = f"{verdict.low:.3g} to {verdict.high:.3g}"
+        holds = "holds" if verdict.holds else "does not hold"
+        table.add_row(verdict.claim, f"{verdict.figure:.3g}", interval, holds)
+    out.print(table, highlight=False)
 
 
 @app.command(name="envs")

@@ -95,6 +95,16 @@ def plot_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path
         tidy(axes, "environment steps", "episode return")
 
 
+def plot_learned(records: Sequence[dict[str, Any]], watched: Sequence[str], path: Path) -> None:
+    """What a rule that learns online has learned, and the loss it learns from."""
+    steps = [r["steps"] for r in records]
+    with figure_file(path, (10.0, 4.0), (1, 2)) as axes:
+        for ax, names in zip(axes, (watched, ("outer_loss",)), strict=True):
+            for name in names:
+                ax.plot(steps, [r[name] for r in records], label=name.replace("_", " "))
+            tidy(ax, "environment steps", "")
+
+
 def label_of(folder: RunFolder) -> str:
     config = folder.config()
     seeds = f", {config['seeds']} seeds" if config.get("seeds", 1) > 1 else ""

@@ -34,6 +34,9 @@ class ActorCriticConfig:
     """Largest squashed value that the bins reach."""
     normalise: bool = True
     """Whether advantages are centred and scaled by their running moments."""
+    bootstrap: bool = True
+    """Whether the value of a rollout's last state stands for what comes after it; if not, nothing
+    does."""
 
     def __post_init__(self):
         checks.typed(self)
@@ -82,8 +85,11 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
     ) -> tuple[ActorCriticTargets, Moments]:
         """The targets for any γ and λ; apart from these, all they come from is constant."""
         prediction = jax.lax.stop_gradient(agent.predict(agent.embed(rollout.observation)))
+        value = self._value(prediction["value"])
+        if not self.config.bootstrap:
+            value = value.at[-1].set(0.0)
         estimate = vtrace(
-            self._value(prediction["value"]),
+            value,
             rollout.reward,
             discount,
             rollout.importance_ratio(prediction["pi"][:-1]),

@@ -1,7 +1,7 @@
 """The contract of a rule: what an agent's targets are, and how far it is from them."""
 
 import abc
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,6 +22,9 @@ class Rule(eqx.Module, Generic[State, Targets]):
     discovered, the update as a whole is differentiated with respect to η, so a rule stops the
     gradients of those things that are constants by definition, such as returns.
     """
+
+    watched: ClassVar[tuple[str, ...]] = ()
+    """Metrics of the loss that show what a rule has learned, for a figure."""
 
     @abc.abstractmethod
     def heads(self, num_actions: int) -> Heads:

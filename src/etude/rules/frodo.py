@@ -57,6 +57,7 @@ class Frodo(Rule[None, ActorCriticTargets]):
     action, all that is left is the prediction of values.
     """
 
+    watched = ("target", "value")
     config: FrodoConfig = eqx.field(static=True)
     lstm: LSTM
     out: Linear
@@ -93,7 +94,9 @@ class Frodo(Rule[None, ActorCriticTargets]):
         self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout
     ) -> tuple[Float[Array, "T B"], Metrics]:
         loss, metrics = self._critic.loss(agent, targets, rollout)
-        return loss, metrics | {"target": rollout.mean(targets.value)}
+        value = targets.value - targets.advantage
+        seen = {"target": rollout.mean(targets.value), "value": rollout.mean(value)}
+        return loss, metrics | seen
 
     def target_cost(
         self, targets: ActorCriticTargets, state: None, rollout: Rollout

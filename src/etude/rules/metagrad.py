@@ -75,6 +75,7 @@ class Coefficients(eqx.Module):
 class MetaGrad(Rule[Moments, ActorCriticTargets]):
     """An actor-critic whose γ and λ are learned, the same for all states or for each its own."""
 
+    watched = ("gamma", "lambda")
     config: MetaGradConfig = eqx.field(static=True)
     coefficients: Coefficients
 

@@ -1,0 +1,118 @@
+"""What a reproduction is: a setting, curves with bands over seeds, verdicts on printed claims."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etude import stats
+from etude.plots import band, figure_file, tidy
+from etude.storage import write_atomically
+
+Say = Callable[[str], None]
+"""Shows a line of progress."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """A claim of the source, our figure with its 95% interval, and whether the claim holds."""
+
+    claim: str
+    figure: float
+    low: float
+    high: float
+    holds: bool
+
+    @staticmethod
+    def about(
+        claim: str, by_seed: np.ndarray, holds: Callable[[float, float, float], bool]
+    ) -> "Verdict":
+        """`holds` decides by the mean over seeds and its interval's ends."""
+        low, high = stats.bootstrap_interval([np.array([x]) for x in by_seed])
+        mean = float(np.mean(by_seed))
+        return Verdict(claim, mean, low, high, bool(holds(mean, low, high)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One plot: lines with a column for each seed, and levels to compare them with."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: dict[str, tuple[np.ndarray, np.ndarray]]
+    """By label: the points along x, and values of shape points × seeds."""
+    levels: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduction:
+    verdicts: list[Verdict]
+    panels: list[Panel]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How much of an experiment to run."""
+
+    quick: bool
+    """A short version, which shows that everything works, not that the claims hold."""
+    seeds: int
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A published experiment, rerun."""
+
+    about: str
+    source: str
+    run: Callable[[Options, Say], Reproduction]
+
+
+def write(reproduction: Reproduction, name: str, options: Options, folder: Path) -> None:
+    """The figure, the numbers behind it, and the verdicts."""
+    draw(reproduction, folder / "figure.png")
+    document = {
+        "experiment": name,
+        **dataclasses.asdict(options),
+        "verdicts": [dataclasses.asdict(v) for v in reproduction.verdicts],
+        "panels": [_plain(panel) for panel in reproduction.panels],
+    }
+    text = json.dumps(document, indent=1).encode()
+    write_atomically(folder / "result.json", lambda file: file.write(text))
+
+
+def draw(reproduction: Reproduction, path: Path) -> None:
+    panels = reproduction.panels
+    with figure_file(path, (6.5 * len(panels), 4.5), (1, len(panels))) as axes:
+        for ax, panel in zip(np.atleast_1d(axes), panels, strict=True):
+            for label, (x, values) in panel.lines.items():
+                mean, low, high = band(values)
+                (line,) = ax.plot(x, mean, label=label, linewidth=1.6)
+                if values.shape[1] > 1:
+                    ax.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+            for label, level in panel.levels.items():
+                ax.axhline(level, color="0.5", linestyle=":", linewidth=1)
+                ax.annotate(
+                    label,
+                    (1.0, level),
+                    xycoords=("axes fraction", "data"),
+                    ha="right",
+                    va="bottom",
+                    fontsize="x-small",
+                    color="0.4",
+                )
+            ax.set_title(panel.title, fontsize="medium")
+            tidy(ax, panel.x_label, panel.y_label)
+
+
+def _plain(panel: Panel) -> dict[str, Any]:
+    lines = {
+        label: {"x": x.tolist(), "by_seed": values.T.tolist()}
+        for label, (x, values) in panel.lines.items()
+    }
+    return {"title": panel.title, "lines": lines, "levels": panel.levels}

@@ -1,0 +1,145 @@
+"""Learned γ and λ (arXiv 1805.09801): on a chain of noise and signal, and on CartPole."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from etude import envs, rules
+from etude.config import TrainConfig
+from etude.experiments.base import Experiment, Options, Panel, Reproduction, Say, Verdict
+from etude.experiments.walk import keys
+from etude.online import OnlineTraining
+from etude.presets import resolve
+from etude.trainer import train
+
+SOURCE = "Xu, van Hasselt, Silver 2018, arXiv 1805.09801"
+
+# --- The chain: does a γ for each state cut the noise? -------------------------------------------
+
+WINDOWS = 4000
+
+
+def learned_discounts(options: Options) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """γ of each state after each piece of training (pieces × seeds × states), the value error
+    (pieces × seeds), and which states come before noise."""
+    config = TrainConfig(
+        env="signal_chain",
+        rule="metagrad:per_state=true,discount=0.9,td_lambda=0.9,tell=false,normalise=false",
+        learn_rule=True,
+        outer="actor_critic:discount=1,td_lambda=1,normalise=false",
+        batch=8,
+        rollout=10,
+        torso=(32,),
+        inner_updates=1,
+        learning_rate=1e-2,
+        meta_learning_rate=1e-2,
+    )
+    config = resolve(config, "metagrad")
+    task = envs.make(config.env)
+    training = OnlineTraining.create(task, config)
+    make = rules.maker(config.rule, task.observation)
+    pieces, length = (5, 10) if options.quick else (50, WINDOWS // 50)
+    env: Any = task.env
+    observations, values = env.observations(), env.true_values()
+
+    def piece(state, _):
+        state = jax.lax.fori_loop(0, length, lambda _, s: training.iterate(s)[0], state)
+        agent = state.learner.agent
+        value = agent.predict(agent.embed(observations))["value"][..., 0]
+        error = jnp.sqrt(jnp.mean(jnp.square(value - values)))
+        return state, (state.rule.coefficients(observations)[:, 0], error)
+
+    def one_seed(key):
+        return jax.lax.scan(piece, training.init(make(key), key), length=pieces)[1]
+
+    gammas, errors = jax.jit(jax.vmap(one_seed, out_axes=1))(keys(options))
+    return np.asarray(gammas), np.asarray(errors), np.asarray(env.noisy())
+
+
+def run_chain(options: Options, say: Say) -> Reproduction:
+    say("A γ for each state of the chain…")
+    gammas, _, noisy = learned_discounts(options)
+    x = np.arange(1, len(gammas) + 1) * (1 if options.quick else WINDOWS // 50)
+    reached = np.arange(len(noisy)) > 0  # nothing leads to the first state
+    before_noise = gammas[..., noisy & reached].mean(axis=-1)
+    before_signal = gammas[..., ~noisy].mean(axis=-1)
+    verdict = Verdict.about(
+        "γ is smaller before noise than before the signal: difference at the end",
+        (before_noise - before_signal)[-1],
+        lambda mean, low, high: high < 0,
+    )
+    lines = {"before noise": (x, before_noise), "before the signal": (x, before_signal)}
+    return Reproduction([verdict], [Panel("signal_chain", "updates of γ", "learned γ", lines)])
+
+
+# --- Control: does a poor γ get better? ----------------------------------------------------------
+
+CARTPOLE = "gymnax/CartPole-v1"
+GRID = (0.8, 0.9, 0.95, 0.99, 0.995)
+CONTROL: dict[str, Any] = dict(
+    batch=8, rollout=32, learning_rate=3e-3, torso=(128, 128), schedule="cosine"
+)
+COSTS = "entropy_cost=0.003"
+
+
+def run_control(options: Options, say: Say) -> Reproduction:
+    steps = 20_000 if options.quick else 500_000
+
+    def returns(rule: str, **settings: Any):
+        say(f"{rule} on CartPole…")
+        more: dict[str, Any] = dict(steps=steps, seeds=options.seeds, seed=options.seed)
+        result = train(CARTPOLE, rule, **more | CONTROL | settings)
+        final = np.array(result.summary["final_return"]["per_seed"], float)
+        return result.curve, final
+
+    curves, finals = {}, {}
+    for gamma in GRID:
+        rule = f"actor_critic:bins=0,discount={gamma},td_lambda=0.98,{COSTS}"
+        curves[f"γ = {gamma}"], finals[gamma] = returns(rule)
+    learned, final = returns(
+        f"metagrad:discount=0.9,td_lambda=0.98,{COSTS}",
+        outer=f"actor_critic:discount=0.99,td_lambda=1,{COSTS}",
+        inner_updates=1,
+        meta_learning_rate=1e-2,
+    )
+    best = max(GRID, key=lambda gamma: finals[gamma].mean())
+    verdicts = [
+        Verdict.about(
+            f"Return no worse than with the best fixed γ, {best}: difference",
+            final - finals[best],
+            lambda mean, low, high: high >= 0,
+        ),
+        Verdict.about(
+            "Return better than with γ = 0.9, where it started: difference",
+            final - finals[0.9],
+            lambda mean, low, high: low > 0,
+        ),
+    ]
+    lines = {label: _by_seed(curve) for label, curve in curves.items()}
+    lines["learned γ and λ, from γ = 0.9"] = _by_seed(learned)
+    x = np.array([record["steps"] for record in learned], float)
+    coefficients = {
+        f"learned {symbol}": (x, np.array([[record[name]] for record in learned]))
+        for symbol, name in (("γ", "gamma"), ("λ", "lambda"))
+    }
+    panels = [
+        Panel(CARTPOLE, "environment steps", "return", lines),
+        Panel("mean over seeds", "environment steps", "γ, λ", coefficients),
+    ]
+    return Reproduction(verdicts, panels)
+
+
+def _by_seed(curve: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+    seen = [record for record in curve if np.isfinite(record["return"])]
+    x = np.array([record["steps"] for record in seen], float)
+    return x, np.array([record["returns"] for record in seen], float)
+
+
+EXPERIMENTS = {
+    "metagrad-chain": Experiment("A learned γ for each state cuts noise.", SOURCE, run_chain),
+    "metagrad-control": Experiment(
+        "Learned γ and λ on CartPole, from a poor start.", SOURCE, run_control
+    ),
+}

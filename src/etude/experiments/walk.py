@@ -1,0 +1,117 @@
+"""Value prediction on the random walk whose left end changes: FRODO, and TD(λ) on a grid."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from etude import envs, optim, rules
+from etude.config import TrainConfig
+from etude.experiments.base import Options, Say
+from etude.online import OnlineTraining
+from etude.presets import resolve
+from etude.rules.metagrad import MetaGrad, MetaGradConfig
+from etude.training import Training
+
+ITERATIONS_PER_SWITCH = 10
+SETTINGS: dict[str, Any] = dict(
+    env="random_walk", batch=1, rollout=16, torso=(32,), optimiser="rmsprop"
+)
+FRODO: dict[str, Any] = dict(
+    rule="frodo:discount=1",
+    learn_rule=True,
+    outer="actor_critic:discount=1,td_lambda=1,normalise=false",
+    learning_rate=1e-2,
+    meta_learning_rate=1e-2,
+)
+LAMBDAS = (0.0, 0.4, 0.8, 0.9, 1.0)
+RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+SURE = 20.0
+"""A logit whose sigmoid is 1 as far as floats can tell."""
+
+
+def iterations(options: Options) -> int:
+    return ITERATIONS_PER_SWITCH * (4 if options.quick else 60)
+
+
+def switches_axis(number: int) -> np.ndarray:
+    return np.arange(1, number + 1) / ITERATIONS_PER_SWITCH
+
+
+def keys(options: Options) -> Array:
+    root = jax.random.key(options.seed)
+    return jax.vmap(lambda i: jax.random.fold_in(root, i))(jnp.arange(options.seeds))
+
+
+def frodo_errors(options: Options, say: Say, **settings: Any) -> np.ndarray:
+    """The value error after each iteration of 96 steps: iterations × seeds."""
+    say("FRODO on the random walk…")
+    config = resolve(TrainConfig(**SETTINGS | FRODO | settings), "frodo")
+    task = envs.make(config.env)
+    training = OnlineTraining.create(task, config)
+    make = rules.maker(config.rule)
+
+    def one_seed(key):
+        rule_key, key = jax.random.split(key)
+        state = training.init(make(rule_key), key)
+        return errors(training.iterate, state, task.env, iterations(options))
+
+    return np.asarray(jax.jit(jax.vmap(one_seed, out_axes=1))(keys(options)))
+
+
+def best_fixed(options: Options, say: Say) -> tuple[np.ndarray, str]:
+    """The errors of TD(λ) with the λ and the step size of the least mean error, and which."""
+    say(f"TD(λ) on a grid of {len(LAMBDAS)} × {len(RATES)}…")
+    grid = list(itertools.product(LAMBDAS, RATES))
+    found = np.asarray(_fixed_errors(options, jnp.asarray(grid)))
+    half = found.shape[1] // 2
+    best = int(np.argmin(np.nan_to_num(found[:, half:], nan=np.inf).mean(axis=(1, 2))))
+    return found[best], "λ = {:g}, step size {:g}".format(*grid[best])
+
+
+def _fixed_errors(options: Options, grid: Float[Array, "n 2"]) -> Float[Array, "n T seeds"]:
+    config = resolve(
+        TrainConfig(rule="metagrad:tell=false", learn_rule=False, **SETTINGS), "metagrad"
+    )
+    task = envs.make(config.env)
+    training = Training.create(task, config)
+    rule = MetaGrad(MetaGradConfig(tell=False, normalise=False))
+
+    def one(setting, key):
+        td_lambda, rate = setting
+        logit = jnp.clip(jnp.log(td_lambda) - jnp.log1p(-td_lambda), -SURE, SURE)
+        fixed = eqx.tree_at(
+            lambda r: r.coefficients.bias, rule, jnp.stack([jnp.asarray(SURE), logit])
+        )
+        mine = dataclasses.replace(training, optimiser=optim.make_optimiser("rmsprop", rate))
+
+        def six_updates(state):
+            """As many steps as an iteration of FRODO."""
+            return jax.lax.fori_loop(0, 6, lambda _, s: mine.iterate(fixed, s)[0], state), {}
+
+        return errors(six_updates, mine.init(fixed, key), task.env, iterations(options))
+
+    over_seeds = jax.vmap(one, in_axes=(None, 0), out_axes=1)
+    return jax.jit(jax.vmap(over_seeds, in_axes=(0, None)))(grid, keys(options))
+
+
+def errors(
+    iterate: Callable[[Any], tuple[Any, Any]], state: Any, env: Any, number: int
+) -> Float[Array, " T"]:
+    """The root of the mean squared value error over the states, after each of `number` iterations,
+    against the values that held until then."""
+
+    def step(state, _):
+        state, _ = iterate(state)
+        agent = state.learner.agent
+        value = agent.predict(agent.embed(env.observations()))["value"][..., 0]
+        clock = state.world.actors.env_state.clock[0]
+        return state, jnp.sqrt(jnp.mean(jnp.square(value - env.true_values(clock - 1))))
+
+    return jax.lax.scan(step, state, length=number)[1]
