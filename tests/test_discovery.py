@@ -11,19 +11,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude import rules, specs
+from etude import loop, rules, specs
 from etude.discovery import population
 from etude.discovery.check import Check, Outcome, score
 from etude.discovery.config import DiscoverConfig
 from etude.discovery.population import Group, RuleUpdate, apply_updates
-from etude.discovery.report import describe, plot_discovery
-from etude.discovery.trainer import DiscoveryRun, new_folder, run
+from etude.discovery.report import describe
+from etude.discovery.trainer import DiscoveryRun, kept_rule, new_folder, run
 from etude.envs import make
 from etude.errors import UserError
 from etude.optim import AdamState
 from etude.rules import Rule
 from etude.rules.actor_critic import ActorCritic
 from etude.rules.disco import Disco
+from etude.rules.metagrad import MetaGrad, MetaGradConfig
 from etude.trainer import train
 from tests.conftest import random_like
 from tests.probes import LearnedDiscount
@@ -165,7 +166,10 @@ def test_a_list_of_environments():
         (dict(envs=""), "at least one environment"),
         (dict(envs="catch,katch"), "did you mean 'catch'"),
         (dict(envs="catch,catch:rows=5", agents=1), "agents must be at least 2"),
+        (dict(envs="catch,catch:rows=5,catch"), "names catch twice"),
         (dict(from_="actor_critic"), "has no parameters"),
+        (dict(from_="metagrad:per_state=true", envs="catch,bandit"), "observations of one form"),
+        (dict(conv=(4,), held_out="bandit", check_every=1), "convolutional torso needs"),
         (dict(from_="nowhere"), "There is no rule"),
         (dict(inner_updates=0), "inner_updates must be"),
         (dict(budgets=()), "budgets must be"),
@@ -178,12 +182,27 @@ def test_settings_that_make_no_sense_get_a_sentence(settings, words):
         DiscoveryRun.create(DiscoverConfig(**TINY | settings))
 
 
+def outcomes(**returns) -> dict[str, Outcome]:
+    return {name: Outcome(np.array(values, float)) for name, values in returns.items()}
+
+
 def test_the_score_is_0_for_an_untrained_agent_and_1_for_the_baseline():
-    baseline = {"a": Outcome(np.array([3.0, 5.0]), 2.0), "b": Outcome(np.array([-1.0]), -2.0)}
-    floor = {"a": Outcome(np.array([2.0]), 0.0), "b": Outcome(np.array([-2.0]), 0.0)}
-    names = ["a", "b"]
-    assert score(baseline, baseline, names) == pytest.approx(1.0)
-    assert score(floor, baseline, names) == pytest.approx(0.0)
+    baseline, floor = outcomes(a=[3, 5], b=[-1]), outcomes(a=[2], b=[-2])
+    assert score(baseline, baseline, floor, ["a", "b"]) == pytest.approx(1.0)
+    assert score(floor, baseline, floor, ["a", "b"]) == pytest.approx(0.0)
+
+
+def test_no_environment_outweighs_the_others_because_its_baseline_does_not_learn():
+    baseline, floor = outcomes(a=[4], b=[0]), outcomes(a=[2], b=[0])
+    assert score(outcomes(a=[2], b=[0.01]), baseline, floor, ["a", "b"]) == pytest.approx(0.05)
+
+
+def test_where_no_episode_ends_there_is_nothing_to_score():
+    baseline, floor = outcomes(a=[4], b=[np.nan]), outcomes(a=[2], b=[np.nan])
+    found = outcomes(a=[3, np.nan], b=[np.nan])
+    assert score(found, baseline, floor, ["a", "b"]) == pytest.approx(0.5)
+    assert score(found, baseline, floor, ["b"]) == -np.inf
+    assert found["b"].describe()["mean"] is None and found["a"].describe()["mean"] == 3.0
 
 
 def test_a_check_trains_fresh_agents_as_training_does():
@@ -198,16 +217,68 @@ def test_a_check_trains_fresh_agents_as_training_does():
 
 
 class ScriptedCheck(Check):
-    """Returns 1 after the second meta-step, 0 for the start, 0.5 later; the baseline is 1."""
+    """The start has 0, then 1 after the first check and 0.5 later, and 0.7 on fresh seeds."""
 
     def __init__(self):
-        self.returns = iter([1.0, 0.0, 0.5, 0.5])
+        self.returns = iter([0.0, 1.0] + 10 * [0.5])
 
-    def __call__(self, rule):
-        return {"catch:rows=4,columns=3": Outcome(np.array([next(self.returns)]), 0.0)}
+    def __call__(self, rule, fresh=False):
+        return outcomes(**{"catch:rows=4,columns=3": [0.7 if fresh else next(self.returns)]})
 
     def baseline(self):
-        return {"catch:rows=4,columns=3": Outcome(np.array([1.0]), 0.0)}
+        return outcomes(**{"catch:rows=4,columns=3": [1.0]})
+
+    def untrained(self):
+        return outcomes(**{"catch:rows=4,columns=3": [0.0]})
+
+
+def scripted(rule, **settings) -> DiscoveryRun:
+    config = DiscoverConfig(**TINY | settings)
+    without = DiscoveryRun.create(dataclasses.replace(config, check_every=0), rule)
+    return dataclasses.replace(without, config=config, check=ScriptedCheck())
+
+
+@pytest.mark.parametrize("seconds", [1e-9, 100.0])
+def test_the_speed_of_the_machine_does_not_decide_what_is_checked(rule, monkeypatch, seconds):
+    monkeypatch.setattr(loop, "PIECE_SECONDS", seconds)
+    records = []
+    summary = run(scripted(rule, check_every=2, log_every=5), log=records.append)
+    assert [r["updates"] for r in records] == [2, 4, 5, 6]
+    assert [r["updates"] for r in records if "check" in r] == [2, 4, 6]
+    assert (summary["best_meta_step"], summary["best_score"]) == (2, 1.0)
+    assert summary["final_check"]["returns"]["catch:rows=4,columns=3"]["mean"] == 0.7
+
+
+def test_the_start_is_kept_if_nothing_better_is_found(rule):
+    discovery = scripted(rule, check_every=3)
+    discovery.check.returns = iter([0.9, 0.8, 0.7])
+    summary = run(discovery)
+    assert summary["best_meta_step"] == 0
+    assert summary["rule_sha256"] == rules.digest(rule)
+
+
+def test_before_the_first_check_the_latest_rule_is_the_one_to_show(rule):
+    state = scripted(rule, check_every=100)._init()
+    state = eqx.tree_at(lambda s: s.rule.gamma, state, jnp.array(0.7))
+    assert kept_rule(state).gamma == jnp.array(0.7)
+    checked = eqx.tree_at(lambda s: s.best_score, state, jnp.array(0.1))
+    assert kept_rule(checked).gamma == rule.gamma
+
+
+def test_a_run_in_which_nothing_is_finite_stops():
+    rule = LearnedDiscount(jnp.array(jnp.nan), jnp.array(-0.5))
+    discovery = DiscoveryRun.create(DiscoverConfig(**TINY | dict(meta_steps=30)), rule)
+    with pytest.raises(UserError, match="no agent had a finite meta-gradient"):
+        run(discovery)
+
+
+def test_agents_of_the_population_are_told_what_the_rule_is_now(group):
+    before = MetaGrad(MetaGradConfig())
+    now = eqx.tree_at(lambda r: r.coefficients.bias, before, jnp.array([0.5, 0.25]))
+    seat = jax.jit(group.new_seat)(before, jax.random.key(0))
+    after = jax.jit(group._step)(now, seat)[2]
+    told = after.member.lifetime.learner.agent.torso.context.told
+    np.testing.assert_array_equal(told.bias, now.coefficients.bias)
 
 
 def kill_and_finish(run_path: Path) -> dict:
@@ -250,15 +321,9 @@ def test_a_run_keeps_its_best_rule_and_goes_on_to_the_same_bits(tmp_path):
     assert (summary["best_meta_step"], summary["best_score"]) == (2, 1.0)
     assert summary["rule_sha256"] == middle["rule_sha256"] != whole["rule_sha256"]
     assert rules.digest(rules.load(str(folder.path))) == middle["rule_sha256"]
-    kept = {
-        key: x["catch:rows=4,columns=3"]
-        for key, x in summary["best_check"].items()
-        if key in ("start", "returns")
-    }
-    assert (kept["start"]["mean"], kept["returns"]["mean"]) == (0.0, 1.0)
+    assert (folder.path / "discovery.png").read_bytes()[:4] == b"\x89PNG"
+    assert run(checked, folder) == summary  # it is finished
     records = folder.metrics()
-    plot_discovery(records, tmp_path / "discovery.png")
-    assert (tmp_path / "discovery.png").read_bytes()[:4] == b"\x89PNG"
     assert "meta-step 6 of 6" in describe(records[-1], 6)
     assert "check 0.50" in describe(records[-1], 6)
     assert rules.suggested(str(folder.path))["torso"] == (6,)

@@ -163,11 +163,19 @@ def _tensorboard(folder: RunFolder, wanted: bool) -> Iterator[Any]:
     with SummaryWriter(str(folder.path / "tensorboard")) as writer:
 
         def write(record: dict[str, Any]) -> None:
-            for name, value in record.items():
-                if isinstance(value, (int, float)):
-                    writer.add_scalar(name, value, record["steps"])
+            for name, value in _flat(record):
+                writer.add_scalar(name, value, record["steps"])
 
         yield write
+
+
+def _flat(record: dict[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
+    """All numbers of a record by name; those within others have both names."""
+    for name, value in record.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}/")
+        elif isinstance(value, (int, float)):
+            yield f"{before}{name}", value
 
 
 def _print_summary(summary: dict[str, Any], folder: RunFolder) -> None:
@@ -223,7 +231,7 @@ def discover(
 def _discover(
     discovery: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard: bool
 ) -> None:
-    from etude.discovery.report import describe, plot_discovery
+    from etude.discovery.report import describe
     from etude.discovery.trainer import run
 
     config = discovery.config
@@ -236,31 +244,31 @@ def _discover(
     )
     with _watched(progress, folder, checkpoint_seconds, tensorboard) as options:
         summary = run(discovery, folder, **options)
-    plot_discovery(folder.metrics(), folder.path / "discovery.png")
     if summary["meta_steps"] < config.total:
         _stopped("discover", folder)
     _print_discovery(summary, folder)
 
 
 def _print_discovery(summary: dict[str, Any], folder: RunFolder) -> None:
-    if check := summary["best_check"]:
+    if check := summary["final_check"]:
         table = Table(box=None)
-        columns = "fresh agents in,untrained,first rule,best rule,95% interval,actor-critic"
+        columns = "fresh agents in,untrained,first rule,rule kept,95% interval,actor-critic"
         for column in columns.split(","):
             table.add_column(column)
-        for name, result in check["returns"].items():
-            table.add_row(
-                name,
-                f"{check['floor'][name]:.3g}",
-                f"{check['start'][name]['mean']:.3g}",
-                f"{result['mean']:.3g}",
-                f"{result['low']:.3g} to {result['high']:.3g}",
-                f"{check['baseline'][name]['mean']:.3g}",
-            )
+        for name, kept in check["returns"].items():
+            means = [check[key][name]["mean"] for key in ("untrained", "start")]
+            ends = [kept[key] for key in ("mean", "low", "high")]
+            mean, low, high = map(_figure, ends)
+            actor_critic = _figure(check["baseline"][name]["mean"])
+            table.add_row(name, *map(_figure, means), mean, f"{low} to {high}", actor_critic)
         out.print(table, highlight=False)
     say(f"Time: {duration(summary['seconds'])}, {summary['environment_steps']:,} steps.")
     say(f"The rule of meta-step {summary['best_meta_step']:,} is kept. Use it with:")
     say(f"  etude train --rule {folder.path}")
+
+
+def _figure(x: float | None) -> str:
+    return "–" if x is None else f"{x:.3g}"
 
 
 @app.command

@@ -32,6 +32,10 @@ class Work(abc.ABC, Generic[State]):
     def log_every(self) -> int:
         """How many are done between two records."""
 
+    def next_record(self, done: int) -> int:
+        """After how many updates the next record is due, when `done` are done."""
+        return done + self.log_every - done % self.log_every
+
     @abc.abstractmethod
     def shapes(self) -> State:
         """The form of the state. All of the state goes into checkpoints, and nothing else does."""
@@ -59,8 +63,9 @@ class Work(abc.ABC, Generic[State]):
     def learned(self, state: State) -> PyTree:
         """The part of the state that must be finite to be worth keeping."""
 
-    def saved(self, state: State, folder: RunFolder) -> None:
-        """Writes whatever else belongs beside a new checkpoint; by default nothing."""
+    def before_saving(self, state: State, folder: RunFolder) -> None:
+        """Writes whatever else belongs beside a checkpoint that is about to be written, so that no
+        checkpoint is ever without it; by default nothing."""
 
     def prepare(self) -> None:
         """Compiles what can be compiled before the clock starts."""
@@ -114,7 +119,7 @@ def run(
     pieces, record, size = [], {}, 1
     saved, saved_at = done, time.monotonic()
     while done < work.updates and not should_stop():
-        line = min(work.log_every - done % work.log_every, work.updates - done)
+        line = min(work.next_record(done), work.updates) - done
         number, started = min(size, line), time.monotonic()
         try:
             state, metrics = work.advance(state, done, number)
@@ -162,8 +167,8 @@ def _save(
             f"saved.{_what_is_kept(folder)}"
         )
     if folder:
+        work.before_saving(state, folder)
         folder.save(state, {"updates": done, "seconds": seconds})
-        work.saved(state, folder)
 
 
 def first_bad_leaf(tree: PyTree) -> str | None:

@@ -62,6 +62,13 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         return self._read_json(CONFIG)
 
+    def config_with(self, field: str, what: str) -> dict[str, Any]:
+        """The config, if it is that of such a run as has this field."""
+        config = self.config()
+        if field not in config:
+            raise UserError(f"{self.path} is not {what}: its config names no {field}.")
+        return config
+
     def write_config(self, config: dict[str, Any]) -> None:
         """Puts the config in place. A summary of the run as it was planned before is void."""
         with _disk_errors(f"Cannot write the config in {self.path}"):
@@ -96,6 +103,10 @@ class RunFolder:
     def write_summary(self, summary: dict[str, Any]) -> None:
         with _disk_errors(f"Cannot write the summary in {self.path}"):
             self._write_json(SUMMARY, summary)
+
+    def summary(self) -> dict[str, Any] | None:
+        """What a finished run wrote of itself."""
+        return self._read_json(SUMMARY) if (self.path / SUMMARY).is_file() else None
 
     def log(self, record: dict[str, Any]) -> None:
         """Appends one line of metrics."""

@@ -130,7 +130,7 @@ class Setup(loop.Work[Any]):
     def learned(self, state: Any) -> Any:
         return (state.rule, state.learner) if self.config.learn_rule else state.learner
 
-    def saved(self, state: Any, folder: RunFolder) -> None:
+    def before_saving(self, state: Any, folder: RunFolder) -> None:
         if self.config.learn_rule:
             rules.save(folder.path / rules.RULE_FILE, self.kept_rule(state), self._suggested)
 
@@ -232,7 +232,7 @@ def new_folder(setup: Setup, out: str | None) -> RunFolder:
 def open_folder(path: str, steps: int | None = None) -> tuple[Setup, RunFolder]:
     """A run to be continued, by default to its own end, or to a later one."""
     folder = RunFolder.open(path)
-    saved = folder.config()
+    saved = folder.config_with("env", "a training run")
     sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
     config = from_json(TrainConfig, saved)
     if steps is not None:

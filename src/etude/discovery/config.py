@@ -136,6 +136,10 @@ class DiscoverConfig:
         require(self, "meta_entropy_cost check_every", checks.cost, "0 or more")
         if not self.env_names:
             raise UserError("--envs must name at least one environment.")
+        if twice := [x for x in self.env_names if self.env_names.count(x) > 1]:
+            raise UserError(
+                f"--envs names {twice[0]} twice; with more --agents each environment has more."
+            )
         if self.agents < len(self.env_names):
             raise UserError(
                 f"--agents must be at least {len(self.env_names)}, one for each environment."

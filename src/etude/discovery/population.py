@@ -121,8 +121,8 @@ class Group:
     def replace(self, rule: Rule, seats: Seat, over: Bool[Array, " agents"]) -> Seat:
         """Fresh agents on those seats whose agents' time is over.
 
-        Apart from `advance`, because it is rare, and because one program of both takes longer to
-        compile than two.
+        Apart from `advance`, because it is not always needed, and because one program of both takes
+        longer to compile than two.
         """
         keys = jax.vmap(lambda key: jax.random.split(key))(seats.key)
         fresh = jax.vmap(self.new_member, in_axes=(None, 0))(rule, keys[:, 0])
@@ -139,10 +139,11 @@ class Group:
         step = jax.vmap(self._step, in_axes=(None, 0))
         updates, good, seats, metrics = step(rule, seats)
         total = jax.tree.map(lambda x: jnp.sum(x, axis=0), updates)
+        over = ~good | (seats.member.age >= seats.member.budget)
         metrics |= {
-            "over": ~good | (seats.member.age >= seats.member.budget),
+            "over": over,
             "age": seats.member.age,
-            "resets": seats.resets,
+            "resets": seats.resets + over,
             "skipped": seats.skipped,
         }
         return RuleUpdate(total, jnp.sum(good)), seats, metrics
@@ -150,7 +151,12 @@ class Group:
     def _step(self, rule: Rule, seat: Seat) -> tuple[Rule, Bool[Array, ""], Seat, Metrics]:
         """Experience, the meta-gradient, and what Adam makes of it."""
         play_key, validation_key, key = jax.random.split(seat.key, 3)
-        member, rollouts, validation, played = self._play(seat.member, play_key, validation_key)
+        member = eqx.tree_at(
+            lambda m: m.lifetime.learner.agent,
+            seat.member,
+            rule.inform(seat.member.lifetime.learner.agent),
+        )
+        member, rollouts, validation, played = self._play(member, play_key, validation_key)
         result = meta_gradient(
             self.problem,
             rule,

@@ -33,14 +33,16 @@ def describe(record: dict[str, Any], meta_steps: int) -> str:
 
 
 def plot_discovery(records: Records, path: Path) -> None:
-    """The population's returns, the checks against the baseline, the meta-loss, the gradient."""
-    with figure_file(path, (10.0, 7.0), (2, 2)) as axes:
+    """The population's returns, the checks against the baseline, losses, gradients, lives."""
+    with figure_file(path, (10.0, 10.0), (3, 2)) as axes:
         _plot_population(axes[0, 0], records)
         _plot_checks(axes[0, 1], [r for r in records if "check" in r])
         steps = [r["updates"] for r in records]
         for ax, names in (
             (axes[1, 0], ("meta_loss", "pg_loss", "reg_loss")),
             (axes[1, 1], ("meta_gradient_norm", "agent_loss")),
+            (axes[2, 0], ("age",)),
+            (axes[2, 1], ("resets", "skipped")),
         ):
             for name in names:
                 ax.plot(steps, [r[name] for r in records], label=name.replace("_", " "))
@@ -61,9 +63,12 @@ def _plot_checks(ax: Any, records: Records) -> None:
     for name in records[0]["check"]["returns"] if records else []:
         results = [records[0]["check"]["start"][name]]
         results += [r["check"]["returns"][name] for r in records]
-        (line,) = ax.plot(steps, [x["mean"] for x in results], "o-", markersize=3, label=name)
-        low, high = ([x[key] for x in results] for key in ("low", "high"))
+        mean, low, high = (
+            np.array([x[key] for x in results], float) for key in ("mean", "low", "high")
+        )
+        (line,) = ax.plot(steps, mean, "o-", markersize=3, label=name)
         ax.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
         baseline = records[-1]["check"]["baseline"][name]["mean"]
-        ax.axhline(baseline, color=line.get_color(), linestyle=":", linewidth=1)
+        if baseline is not None:
+            ax.axhline(baseline, color=line.get_color(), linestyle=":", linewidth=1)
     tidy(ax, "meta-steps", "return of fresh agents (dotted: actor-critic)")

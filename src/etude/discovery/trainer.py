@@ -14,9 +14,11 @@ from jaxtyping import Array, Float, Int
 
 from etude import envs, loop, rules
 from etude.config import from_json
-from etude.discovery.check import Check, Outcome, score
+from etude.discovery.check import Check, Outcomes, score
 from etude.discovery.config import SIZES, DiscoverConfig
 from etude.discovery.population import Group, Seat, apply_updates
+from etude.discovery.report import plot_discovery
+from etude.envs import Task
 from etude.errors import UserError, reason
 from etude.loop import Record
 from etude.rules import Rule
@@ -31,9 +33,16 @@ class DiscoveryState(eqx.Module):
     seats: tuple[Seat, ...]
     """One tree for each environment; its agents are along the first axis."""
     best: Rule
-    """The rule of the best check so far; without checks, the latest."""
+    """The rule of the best check so far, the one that the run started from among them."""
     best_score: Float[Array, ""]
+    """Minus infinity before the first check."""
     best_step: Int[Array, ""]
+    barren: Int[Array, ""]
+    """Meta-steps in a row in which no agent's meta-gradient was finite."""
+
+
+BARREN = 10
+"""After so many of those, a run stops."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,17 +57,19 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
     @staticmethod
     def create(config: DiscoverConfig, start: Rule | None = None) -> "DiscoveryRun":
         """Finds environments and the rule to start from (unless it is given)."""
-        start = starting_rule(config) if start is None else start
-        if not jax.tree.leaves(start):
-            raise UserError(f"{rules.kind_of(start)} has no parameters, so nothing to discover.")
-        names = dict.fromkeys(config.env_names)
+        names = config.env_names
         groups = tuple(Group.create(envs.make(name), config) for name in names)
         extra = [envs.make(name) for name in config.held_out_names if name not in names]
         tasks = [group.task for group in groups] + extra
+        start = starting_rule(config, tasks) if start is None else start
+        if not jax.tree.leaves(start):
+            raise UserError(f"{rules.kind_of(start)} has no parameters, so nothing to discover.")
         check = Check(tasks, config) if config.check_every else None
         discovery = DiscoveryRun(config, start, groups, check)
         try:
             discovery._traced  # noqa: B018
+            if check is not None:
+                check.trace(start)
         except UserError:
             raise
         except Exception as error:  # an environment of the user's may raise anything
@@ -77,6 +88,12 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
     def log_every(self) -> int:
         return self.config.log_every
 
+    def next_record(self, done: int) -> int:
+        """A check has its own record, wherever the machine's speed lets a piece of work end."""
+        due = super().next_record(done)
+        every = self.config.check_every
+        return min(due, done + every - done % every) if every else due
+
     def shapes(self) -> DiscoveryState:
         return jax.eval_shape(self._init)
 
@@ -93,6 +110,12 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
         for meta_step in range(done, done + number):
             state, metrics = self._meta_step(state, self.config.meta_learning_rate_at(meta_step))
             rows.append(metrics)
+        if int(state.barren) >= BARREN:
+            raise UserError(
+                f"In {BARREN} meta-steps no agent had a finite meta-gradient, so that there is "
+                "nothing to learn from: look at the environments' rewards, or lower "
+                "--learning-rate."
+            )
         rows = jax.device_get(rows)
         metrics = {
             name: {key: np.stack([row[name][key] for row in rows]) for key in rows[0][name]}
@@ -101,15 +124,15 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
         return self._checked(state, metrics, done, done + number)
 
     def joined(self, pieces: list[dict[str, Any]]) -> dict[str, Any]:
-        checked = [piece["check"] for piece in pieces if "check" in piece]
+        checked = {k: v for k, v in pieces[-1].items() if k == "check"}  # it ends a record
         played = [{k: v for k, v in piece.items() if k != "check"} for piece in pieces]
-        return super().joined(played) | ({"check": checked[-1]} if checked else {})
+        return super().joined(played) | checked
 
     def record(self, state: DiscoveryState, metrics: dict[str, Any], done: int) -> Record:
         metrics = dict(metrics)
         checked = metrics.pop("check", None)
         means = {
-            name: {key: float(np.nanmean(x)) for key, x in values.items()}
+            name: {key: _mean_of_finite(x) for key, x in values.items()}
             for name, values in metrics.items()
         }
         episodes = {name: values["episodes"].sum() for name, values in metrics.items()}
@@ -132,8 +155,10 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
     def learned(self, state: DiscoveryState) -> Any:
         return state.rule, [seats.member.lifetime for seats in state.seats]
 
-    def saved(self, state: DiscoveryState, folder: RunFolder) -> None:
-        rules.save(folder.path / rules.RULE_FILE, state.best, training=self.config.suggested)
+    def before_saving(self, state: DiscoveryState, folder: RunFolder) -> None:
+        kept = kept_rule(state)
+        rules.save(folder.path / rules.RULE_FILE, kept, training=self.config.suggested)
+        plot_discovery(folder.metrics(), folder.path / "discovery.png")
 
     # --- One meta-step ---------------------------------------------------------------------------
 
@@ -150,8 +175,10 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
             keys = jax.random.split(jax.random.fold_in(root, i), number)
             seats.append(jax.vmap(group.new_seat, in_axes=(None, 0))(self.start, keys))
         copy = jax.tree.map(jnp.copy, self.start)
-        nothing = jnp.asarray(-jnp.inf), jnp.zeros((), jnp.int32)
-        return DiscoveryState(jax.tree.map(jnp.copy, self.start), tuple(seats), copy, *nothing)
+        rule, zero = jax.tree.map(jnp.copy, self.start), jnp.zeros((), jnp.int32)
+        return DiscoveryState(
+            rule, tuple(seats), copy, jnp.asarray(-jnp.inf), zero, jnp.zeros_like(zero)
+        )
 
     @cached_property
     def _traced(self) -> list[Any]:
@@ -186,23 +213,31 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
             after.append(seats)
             metrics[group.task.name] = logged
         rule = self._apply(state.rule, updates, learning_rate)
-        if self.check is None:
-            best = (rule, state.best_score, state.best_step + 1)
-        else:
-            best = (state.best, state.best_score, state.best_step)
-        return DiscoveryState(rule, tuple(after), *best), metrics
+        barren = jnp.where(sum(u.agents for u in updates) > 0, 0, state.barren + 1)
+        best = (state.best, state.best_score, state.best_step)
+        return DiscoveryState(rule, tuple(after), *best, barren), metrics
 
     # --- Checks ----------------------------------------------------------------------------------
 
     @cached_property
-    def baseline(self) -> dict[str, Outcome]:
+    def baseline(self) -> Outcomes:
         assert self.check is not None
         return self.check.baseline()
 
     @cached_property
-    def at_start(self) -> dict[str, Outcome]:
+    def untrained(self) -> Outcomes:
+        assert self.check is not None
+        return self.check.untrained()
+
+    @cached_property
+    def at_start(self) -> Outcomes:
         assert self.check is not None
         return self.check(self.start)
+
+    def score(self, outcomes: Outcomes) -> np.float32:
+        """What rules are compared by: how their agents do in the population's environments."""
+        names = [group.task.name for group in self.groups]
+        return np.float32(score(outcomes, self.baseline, self.untrained, names))
 
     def _checked(
         self, state: DiscoveryState, metrics: dict[str, Any], before: int, done: int
@@ -211,29 +246,51 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
         every = self.config.check_every
         if self.check is None or (before // every == done // every and done < self.updates):
             return state, metrics
+        if np.isneginf(state.best_score):
+            state = _with_best(state, self.start, self.score(self.at_start), 0)
         outcomes = self.check(state.rule)
-        value = score(outcomes, self.baseline, [group.task.name for group in self.groups])
-        if value > float(state.best_score):
-            best = (state.rule, jnp.asarray(value), jnp.asarray(done, jnp.int32))
-            state = DiscoveryState(state.rule, state.seats, *best)
+        value = self.score(outcomes)
+        if value > np.float32(state.best_score):
+            state = _with_best(state, state.rule, value, done)
         described = {
-            "score": value,
+            "score": float(value),
             "best": float(state.best_score),
-            "returns": {name: outcome.describe() for name, outcome in outcomes.items()},
-            "start": {name: outcome.describe() for name, outcome in self.at_start.items()},
-            "baseline": {name: outcome.describe() for name, outcome in self.baseline.items()},
-            "floor": {name: outcome.early for name, outcome in self.baseline.items()},
+            "returns": _described(outcomes),
+            "start": _described(self.at_start),
+            "baseline": _described(self.baseline),
+            "untrained": _described(self.untrained),
         }
         return state, metrics | {"check": described}
+
+
+def _with_best(state: DiscoveryState, rule: Rule, value: np.float32, step: int) -> DiscoveryState:
+    best = (jax.tree.map(jnp.copy, rule), jnp.asarray(value), jnp.asarray(step, jnp.int32))
+    return DiscoveryState(state.rule, state.seats, *best, state.barren)
+
+
+def _described(outcomes: Outcomes) -> dict[str, Any]:
+    return {name: outcome.describe() for name, outcome in outcomes.items()}
+
+
+def _mean_of_finite(x: np.ndarray) -> float:
+    finite = x[np.isfinite(x)]
+    return float(finite.mean()) if len(finite) else float("nan")
+
+
+def kept_rule(state: DiscoveryState) -> Rule:
+    """What a run has to show: the best rule, or before any check the latest."""
+    return state.rule if np.isneginf(state.best_score) else state.best
 
 
 HIDDEN = ("episodes", "episode_return", "resets", "skipped", "over")
 """Metrics that are shown in another form than their mean."""
 
 
-def starting_rule(config: DiscoverConfig) -> Rule:
+def starting_rule(config: DiscoverConfig, tasks: list[Task]) -> Rule:
     if config.from_ is not None:
-        return rules.load(config.from_, seed=config.seed)
+        forms = {str(task.observation) for task in tasks}
+        one_form = tasks[0].observation if len(forms) == 1 else None
+        return rules.load(config.from_, seed=config.seed, observation=one_form)
     return Disco(SIZES[config.size], key=jax.random.key(config.seed))
 
 
@@ -249,7 +306,7 @@ def new_folder(discovery: DiscoveryRun, out: str | None) -> RunFolder:
 def open_folder(path: str, meta_steps: int | None = None) -> tuple[DiscoveryRun, RunFolder]:
     """A run to be continued, by default to its own end, or to a later one."""
     folder = RunFolder.open(path)
-    saved = folder.config()
+    saved = folder.config_with("envs", "a run of discovery")
     sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
     config = from_json(DiscoverConfig, saved)
     if meta_steps is not None:
@@ -261,6 +318,8 @@ def run(discovery: DiscoveryRun, folder: RunFolder | None = None, **options: Any
     """Runs to the end, or from the folder's last checkpoint; the summary."""
     if folder:
         folder.extend("meta_steps", discovery.config.total)
+    if folder and (summary := folder.summary()):
+        return summary  # it is finished
     outcome = loop.run(discovery, folder, **options)
     summary = _summary(discovery, outcome)
     if folder and outcome.done >= discovery.updates:
@@ -270,7 +329,8 @@ def run(discovery: DiscoveryRun, folder: RunFolder | None = None, **options: Any
 
 def _summary(discovery: DiscoveryRun, outcome: loop.Outcome[DiscoveryState]) -> dict[str, Any]:
     state, last = outcome.state, outcome.curve[-1] if outcome.curve else {}
-    checks = {r["updates"]: r["check"] for r in outcome.curve if "check" in r}
+    checked = discovery.check is not None and not np.isneginf(state.best_score)
+    finished = outcome.done >= discovery.updates
     return {
         "envs": discovery.config.env_names,
         "agents": discovery.config.agents,
@@ -280,9 +340,19 @@ def _summary(discovery: DiscoveryRun, outcome: loop.Outcome[DiscoveryState]) -> 
         "steps_per_second": round(outcome.steps_per_second, 1),
         "resets": last.get("resets", 0),
         "skipped": last.get("skipped", 0),
-        "best_score": float(state.best_score) if checks else None,
-        "best_meta_step": int(state.best_step),
-        "best_check": checks.get(int(state.best_step)),
-        "last_check": next(reversed(checks.values()), None),
-        "rule_sha256": rules.digest(state.best),
+        "best_score": float(state.best_score) if checked else None,
+        "best_meta_step": int(state.best_step) if checked else outcome.done,
+        "final_check": _final_check(discovery, state) if checked and finished else None,
+        "rule_sha256": rules.digest(kept_rule(state)),
+    }
+
+
+def _final_check(discovery: DiscoveryRun, state: DiscoveryState) -> dict[str, Any]:
+    """The kept rule once more, on seeds that had no part in choosing it, beside the others."""
+    assert discovery.check is not None
+    return {
+        "returns": _described(discovery.check(state.best, fresh=True)),
+        "start": _described(discovery.at_start),
+        "baseline": _described(discovery.baseline),
+        "untrained": _described(discovery.untrained),
     }

@@ -101,7 +101,7 @@ def maker(spec: str, observation: PyTree = None) -> Callable[[PRNGKeyArray], Rul
         rule = _load_published(name, settings)
         return lambda key: rule
     config = specs.replace_fields(KINDS[name].config(), settings, f"Rule {name}")
-    if hasattr(config, "fitted") and observation is not None:
+    if hasattr(config, "fitted"):
         config = config.fitted(observation)
     return lambda key: KINDS[name].create(config, key=key)
 

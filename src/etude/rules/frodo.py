@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from etude import checks
 from etude.agent import Agent, Flatten, Heads
 from etude.checks import require
+from etude.errors import UserError
 from etude.nn import LSTM, Linear
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticTargets
 from etude.rules.base import Rule
@@ -42,10 +43,12 @@ class FrodoConfig:
         require(self, "discount", checks.share, "from 0 to 1")
         require(self, "entropy_cost value_cost consistency", checks.cost, "0 or more")
 
-    def fitted(self, observation: PyTree) -> "FrodoConfig":
+    def fitted(self, observation: PyTree | None) -> "FrodoConfig":
         """For an environment with such observations."""
         if not self.observe:
             return self
+        if observation is None:
+            raise UserError("With observe=true, frodo is made for observations of one form.")
         flatten = Flatten.like(observation)
         return dataclasses.replace(self, inputs=flatten.size, ranks=flatten.ranks)
 

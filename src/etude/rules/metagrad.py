@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from etude import checks
 from etude.agent import Agent, Flatten, Heads
 from etude.checks import require
+from etude.errors import UserError
 from etude.moments import Moments
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticTargets
 from etude.rules.base import Rule
@@ -43,10 +44,12 @@ class MetaGradConfig:
         require(self, "discount td_lambda", lambda x: 0 < x < 1, "above 0 and below 1")
         require(self, "entropy_cost value_cost", checks.cost, "0 or more")
 
-    def fitted(self, observation: PyTree) -> "MetaGradConfig":
+    def fitted(self, observation: PyTree | None) -> "MetaGradConfig":
         """For an environment with such observations."""
         if not self.per_state:
             return self
+        if observation is None:
+            raise UserError("With per_state=true, metagrad is made for observations of one form.")
         flatten = Flatten.like(observation)
         return dataclasses.replace(self, inputs=flatten.size, ranks=flatten.ranks)
 
