@@ -1,10 +1,12 @@
 """Pictures: curves with means and bands over seeds, environments' own renderings."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 
+from etude.discovery.report import _check_curve
 from etude.envs import Task, make
 from etude.envs.catch import Catch
 from etude.errors import UserError
@@ -40,7 +42,8 @@ def test_a_figure_of_an_unknown_format_gets_a_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("config", "metrics", "words"),
     [
-        ("{}", "", "not a training run"),
+        ("{}", "", "neither training nor discovery"),
+        ('{"envs": "b"}', "", "check the same environments"),
         ('{"rule": "a", "env": "b"}', "5\n", "no record of a run"),
         ('{"rule": "a", "env": "b"}', '{"return": 1}\n', "no record of a run"),
     ],
@@ -59,6 +62,26 @@ def test_folders_of_other_kinds_are_left_out(tmp_path):
     record = '{"updates": 1, "steps": 1, "return": 1.0, "returns": [1.0]}\n'
     (tmp_path / "a" / "metrics.jsonl").write_text(record)
     plot_folders([str(tmp_path / "b"), str(tmp_path / "a")], tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_checks_of_several_discoveries_are_drawn_together(tmp_path):
+    def result(mean):
+        return {"catch": {"mean": mean, "low": mean - 0.1, "high": mean + 0.1}}
+
+    for seed in (0, 1):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        (folder / "config.json").write_text('{"envs": "catch"}')
+        check = {"returns": result(0.5 + seed), "start": result(-0.5), "baseline": result(1.0)}
+        plain = {"updates": 1, "steps": 1}
+        records = [plain, {"updates": 2, "steps": 2, "check": check}]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    paths = [str(tmp_path / "0"), str(tmp_path / "1")]
+    steps, mean, low, high = _check_curve([records[1]], "catch")
+    np.testing.assert_allclose([steps, mean], [[0, 2], [-0.5, 1.5]])
+    np.testing.assert_allclose(high - low, 0.2)
+    plot_folders(paths, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
 
 

@@ -112,11 +112,21 @@ def label_of(folder: RunFolder) -> str:
 
 
 def plot_folders(paths: Sequence[str], out: Path) -> None:
-    """Overlays training runs. Others among the folders (of discovery) have their own figures."""
+    """Overlays training runs or, if there are none among the folders, the checks of discovery."""
+    from etude.discovery.report import plot_checks
+
     folders = [RunFolder.open(path) for path in paths]
-    folders = [f for f in folders if {"rule", "env"} <= f.config().keys()]
-    if not folders:
-        raise UserError(f"{paths[0]} is not a training run, so it has no learning curve.")
+    training = [f for f in folders if {"rule", "env"} <= f.config().keys()]
+    discoveries = [f for f in folders if "envs" in f.config()]
+    if training:
+        _plot_training(training, out)
+    elif discoveries:
+        plot_checks([f.metrics() for f in discoveries], out)
+    else:
+        raise UserError(f"{paths[0]} holds neither training nor discovery, so there is no curve.")
+
+
+def _plot_training(folders: Sequence[RunFolder], out: Path) -> None:
     labels = [label_of(folder) for folder in folders]
     if len(set(labels)) < len(labels):
         labels = [f"{label} ({f.path.name})" for label, f in zip(labels, folders, strict=True)]

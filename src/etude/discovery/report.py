@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from etude.errors import UserError
 from etude.plots import figure_file, tidy
 
 Records = Sequence[dict[str, Any]]
@@ -50,6 +51,31 @@ def plot_discovery(records: Records, path: Path) -> None:
         axes[1, 1].set_yscale("log")
 
 
+def plot_checks(runs: Sequence[Records], path: Path) -> None:
+    """Overlays the checks of several runs that differ in their seeds: each run, and their mean."""
+    runs = [[r for r in records if "check" in r] for records in runs]
+    names = list(runs[0][0]["check"]["returns"]) if all(runs) else []
+    if not names or any(list(records[0]["check"]["returns"]) != names for records in runs):
+        raise UserError("Runs of discovery are drawn together if they check the same environments.")
+    with figure_file(path, (6.0 * len(names), 4.5), (1, len(names))) as axes:
+        for ax, name in zip(np.atleast_1d(axes), names, strict=True):
+            for records in runs:
+                steps, mean, low, high = _check_curve(records, name)
+                (line,) = ax.plot(steps, mean, "o-", markersize=3, linewidth=1.2)
+                ax.fill_between(steps, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
+            baseline = np.mean([r[-1]["check"]["baseline"][name]["mean"] for r in runs])
+            ax.axhline(float(baseline), color="0.4", linestyle=":", label="actor-critic")
+            ax.set_title(name, fontsize="medium")
+            tidy(ax, "meta-steps", "return of fresh agents")
+
+
+def _check_curve(records: Records, name: str) -> tuple[np.ndarray, ...]:
+    """Meta-steps, with the start as 0, and the mean return there with its interval."""
+    results = [records[0]["check"]["start"][name], *(r["check"]["returns"][name] for r in records)]
+    steps = np.array([0, *(r["updates"] for r in records)])
+    return steps, *(np.array([x[key] for x in results], float) for key in ("mean", "low", "high"))
+
+
 def _plot_population(ax: Any, records: Records) -> None:
     steps = np.array([r["updates"] for r in records])
     for name in records[0]["returns"] if records else []:
@@ -59,13 +85,8 @@ def _plot_population(ax: Any, records: Records) -> None:
 
 
 def _plot_checks(ax: Any, records: Records) -> None:
-    steps = [0, *(r["updates"] for r in records)]
     for name in records[0]["check"]["returns"] if records else []:
-        results = [records[0]["check"]["start"][name]]
-        results += [r["check"]["returns"][name] for r in records]
-        mean, low, high = (
-            np.array([x[key] for x in results], float) for key in ("mean", "low", "high")
-        )
+        steps, mean, low, high = _check_curve(records, name)
         (line,) = ax.plot(steps, mean, "o-", markersize=3, label=name)
         ax.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
         baseline = records[-1]["check"]["baseline"][name]["mean"]
