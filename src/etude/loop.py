@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from etude.errors import UserError
+from etude.errors import UserError, reason
 from etude.runs import RunFolder
 from etude.storage import named_leaves
 
@@ -67,8 +67,22 @@ class Work(abc.ABC, Generic[State]):
         """Writes whatever else belongs beside a checkpoint that is about to be written, so that no
         checkpoint is ever without it; by default nothing."""
 
+    @abc.abstractmethod
+    def trace(self) -> None:
+        """Traces all programs, so that mistakes surface before anything is compiled or written."""
+
     def prepare(self) -> None:
         """Compiles what can be compiled before the clock starts."""
+
+
+def require_traceable(work: Work, sentence: str) -> None:
+    """An environment or a rule of the user's may raise anything; `sentence` says what it spoils."""
+    try:
+        work.trace()
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{sentence}: {reason(error)}") from error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from etude import envs, loop, rules, stats
 from etude.agent import Agent
 from etude.config import TrainConfig, from_json, lists_to_tuples
 from etude.envs import Task
-from etude.errors import UserError, reason
+from etude.errors import UserError
 from etude.loop import Record
 from etude.online import OnlineTraining
 from etude.presets import resolve
@@ -75,14 +75,7 @@ class Setup(loop.Work[Any]):
         else:
             start = make(jax.random.key(config.seed))
             setup = Setup(task, start, config, Training.create(task, config))
-        try:
-            setup._traced  # noqa: B018
-        except UserError:
-            raise
-        except Exception as error:  # an environment or a rule of the user's may raise anything
-            raise UserError(
-                f"{config.rule} cannot be trained on {config.env}: {reason(error)}"
-            ) from error
+        loop.require_traceable(setup, f"{config.rule} cannot be trained on {config.env}")
         return setup
 
     @property
@@ -98,6 +91,9 @@ class Setup(loop.Work[Any]):
 
     def shapes(self) -> Any:
         return jax.eval_shape(self._init)
+
+    def trace(self) -> None:
+        self._traced  # noqa: B018
 
     def prepare(self) -> None:
         self._compiled  # noqa: B018

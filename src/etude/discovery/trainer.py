@@ -19,7 +19,7 @@ from etude.discovery.config import SIZES, DiscoverConfig
 from etude.discovery.population import Group, Seat, apply_updates
 from etude.discovery.report import plot_discovery
 from etude.envs import Task
-from etude.errors import UserError, reason
+from etude.errors import UserError
 from etude.loop import Record
 from etude.rules import Rule
 from etude.rules.disco import Disco
@@ -66,16 +66,7 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
             raise UserError(f"{rules.kind_of(start)} has no parameters, so nothing to discover.")
         check = Check(tasks, config) if config.check_every else None
         discovery = DiscoveryRun(config, start, groups, check)
-        try:
-            discovery._traced  # noqa: B018
-            if check is not None:
-                check.trace(start)
-        except UserError:
-            raise
-        except Exception as error:  # an environment of the user's may raise anything
-            raise UserError(
-                f"No rule can be discovered on {config.envs}: {reason(error)}"
-            ) from error
+        loop.require_traceable(discovery, f"No rule can be discovered on {config.envs}")
         return discovery
 
     # --- What the loop asks ----------------------------------------------------------------------
@@ -99,6 +90,11 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
 
     def init(self) -> DiscoveryState:
         return jax.jit(self._init)()
+
+    def trace(self) -> None:
+        self._traced  # noqa: B018
+        if self.check is not None:
+            self.check.trace(self.start)
 
     def prepare(self) -> None:
         self._compiled  # noqa: B018

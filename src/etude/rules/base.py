@@ -1,13 +1,15 @@
 """The contract of a rule: what an agent's targets are, and how far it is from them."""
 
 import abc
+import dataclasses
 from typing import ClassVar, Generic, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from etude.agent import Agent, Heads
+from etude.agent import Agent, Flatten, Heads
+from etude.errors import UserError
 from etude.types import Metrics, Rollout
 
 State = TypeVar("State")
@@ -58,3 +60,14 @@ class Rule(eqx.Module, Generic[State, Targets]):
     def agent_cost(self, agent: Agent, rollout: Rollout) -> Float[Array, ""]:
         """What discovery adds to the meta-loss for an updated agent; by default nothing."""
         return jnp.zeros(())
+
+
+Config = TypeVar("Config")
+
+
+def fitted_to(observation: PyTree | None, config: Config) -> Config:
+    """The config of a rule that reads observations, with `inputs` and `ranks` for such as this."""
+    if observation is None:
+        raise UserError("A rule that reads observations is made for observations of one form.")
+    flatten = Flatten.like(observation)
+    return dataclasses.replace(config, inputs=flatten.size, ranks=flatten.ranks)  # type: ignore

@@ -10,10 +10,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from etude import checks
 from etude.agent import Agent, Flatten, Heads
 from etude.checks import require
-from etude.errors import UserError
 from etude.nn import LSTM, Linear
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticTargets
-from etude.rules.base import Rule
+from etude.rules.base import Rule, fitted_to
 from etude.types import Metrics, Rollout
 
 
@@ -45,12 +44,7 @@ class FrodoConfig:
 
     def fitted(self, observation: PyTree | None) -> "FrodoConfig":
         """For an environment with such observations."""
-        if not self.observe:
-            return self
-        if observation is None:
-            raise UserError("With observe=true, frodo is made for observations of one form.")
-        flatten = Flatten.like(observation)
-        return dataclasses.replace(self, inputs=flatten.size, ranks=flatten.ranks)
+        return fitted_to(observation, self) if self.observe else self
 
 
 class Frodo(Rule[None, ActorCriticTargets]):

@@ -11,10 +11,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from etude import checks
 from etude.agent import Agent, Flatten, Heads
 from etude.checks import require
-from etude.errors import UserError
 from etude.moments import Moments
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticTargets
-from etude.rules.base import Rule
+from etude.rules.base import Rule, fitted_to
 from etude.types import Metrics, Rollout
 
 
@@ -46,12 +45,7 @@ class MetaGradConfig:
 
     def fitted(self, observation: PyTree | None) -> "MetaGradConfig":
         """For an environment with such observations."""
-        if not self.per_state:
-            return self
-        if observation is None:
-            raise UserError("With per_state=true, metagrad is made for observations of one form.")
-        flatten = Flatten.like(observation)
-        return dataclasses.replace(self, inputs=flatten.size, ranks=flatten.ranks)
+        return fitted_to(observation, self) if self.per_state else self
 
 
 class Coefficients(eqx.Module):
