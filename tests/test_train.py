@@ -210,8 +210,9 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
     [
         ("config.json", "[1]", "should hold settings"),
         ("config.json", "{", "cannot be read"),
-        ("config.json", '{"steps": "many"}', "makes no sense"),
-        ("config.json", '{"colour": 1}', "this version lacks: colour"),
+        ("config.json", '{"env": "catch", "steps": "many"}', "makes no sense"),
+        ("config.json", '{"env": "catch", "colour": 1}', "this version lacks: colour"),
+        ("config.json", '{"envs": "catch"}', "is not a training run"),
         ("metrics.jsonl", '{"steps": 1}\nnonsense\n{"steps": 2}\n', "is damaged"),
     ],
 )
