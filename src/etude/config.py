@@ -107,9 +107,8 @@ class TrainConfig:
         assert self.rollout is not None
         if not self.learn_rule:
             return self.num_envs * self.rollout
-        assert self.inner_updates is not None
-        outer = self.outer_rollout or self.rollout
-        return self.num_envs * (self.inner_updates * self.rollout + outer)
+        assert self.inner_updates is not None and self.outer_rollout is not None
+        return self.num_envs * (self.inner_updates * self.rollout + self.outer_rollout)
 
     @property
     def filling_rollouts(self) -> int:

@@ -104,6 +104,8 @@ def resolve(
     if rule == rule_kind and not rule_is_made:  # a rule from a file brings its own settings
         gaps["rule"] = specs.join(rule, {k: str(v) for k, v in rule_settings.items()} | given)
     full = dataclasses.replace(config, **gaps)
+    if full.outer_rollout is None:
+        full = dataclasses.replace(full, outer_rollout=full.rollout)
     if full.log_every is None:
         full = dataclasses.replace(full, log_every=max(1, full.updates // 100))
     return full
