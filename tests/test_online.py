@@ -22,7 +22,7 @@ from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
 from etude.rules.frodo import Frodo, FrodoConfig
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
 from etude.trainer import open_folder, run, train
-from etude.training import Training
+from etude.training import Training, make_optimiser
 from tests.conftest import random_like
 from tests.test_learner import ACTIONS, OBSERVATION, OPTIMISER, dead_leaves, make_rollout, stack
 from tests.test_metagradient import check_finite_differences
@@ -192,6 +192,22 @@ def test_a_rule_that_learns_goes_on_to_the_same_bits_and_can_be_used_frozen(tmp_
     assert frozen.summary["rule_sha256"] == whole.summary["rule_sha256"]
     further = train("catch:rows=4,columns=3", str(tmp_path / "whole"), steps=200, learn_rule=True)
     assert further.summary["rule_sha256"] != whole.summary["rule_sha256"]
+
+
+def test_a_schedule_counts_the_updates_of_the_agent():
+    settings = dict(rule="frodo", learn_rule=True, steps=12_000, inner_updates=5, schedule="cosine")
+    config = resolve(TrainConfig(batch=10, rollout=2, learning_rate=1.0, **settings), "frodo")
+    assert (config.updates, config.agent_updates) == (100, 500)
+    optimiser = make_optimiser(config)
+    one = jnp.ones(())
+    state = optimiser.init(one)
+    step = jax.jit(optimiser.update)
+    sizes = []
+    for _ in range(500):
+        update, state = step(one, state)
+        sizes.append(-float(update))
+    np.testing.assert_allclose([sizes[0], sizes[250]], [1.0, 0.5], rtol=1e-3)
+    assert sizes[-1] < 1e-4
 
 
 def test_every_seed_starts_from_its_own_rule():

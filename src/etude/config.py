@@ -123,6 +123,16 @@ class TrainConfig:
         assert self.steps is not None
         return max(1, round(self.steps / self.steps_per_update) - self.filling_rollouts)
 
+    @property
+    def agent_updates(self) -> int:
+        """How often an agent is updated: where the rule learns, several times in each update."""
+        return self.updates * self.updates_per_update
+
+    @property
+    def updates_per_update(self) -> int:
+        assert self.inner_updates is not None or not self.learn_rule
+        return (self.inner_updates or 1) if self.learn_rule else 1
+
     def steps_after(self, updates: int) -> int:
         """Environment steps up to and including an update, those that fill replay among them."""
         return (self.filling_rollouts + updates) * self.steps_per_update

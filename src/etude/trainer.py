@@ -68,7 +68,7 @@ class Setup(loop.Work[Any]):
         task = envs.make(config.env) if task is None else task
         make = rules.maker(config.rule, task.observation) if rule is None else lambda key: rule
         if config.learn_rule:
-            start = jax.vmap(make, axis_size=config.seeds)(seed_keys(config))
+            start = jax.vmap(make, axis_size=config.seeds)(seed_keys(config.seed, config.seeds))
             if not jax.tree.leaves(start):
                 raise UserError(f"{config.rule} has no parameters, so nothing to learn online.")
             setup = Setup(task, start, config, OnlineTraining.create(task, config))
@@ -150,7 +150,7 @@ class Setup(loop.Work[Any]):
     def _init(self) -> Any:
         """Fresh agents, one for each seed along the first axis."""
         init = jax.vmap(self.training.init, in_axes=(self._rule_axis, 0))
-        return init(self.rule, seed_keys(self.config))
+        return init(self.rule, seed_keys(self.config.seed, self.config.seeds))
 
     @cached_property
     def _traced(self) -> Any:

@@ -182,11 +182,12 @@ def repeat(
 
 
 def make_optimiser(config: TrainConfig) -> optax.GradientTransformation:
-    rate, warmup = config.learning_rate, (config.warmup or 0) // config.steps_per_update
+    rate = config.learning_rate
+    warmup = (config.warmup or 0) * config.updates_per_update // config.steps_per_update
     assert rate is not None and config.max_update is not None
     schedule: Any = rate
     if config.schedule == "cosine":
-        decay = max(1, config.updates - warmup)
+        decay = max(1, config.agent_updates - warmup)
         schedule = optax.warmup_cosine_decay_schedule(
             0.0 if warmup else rate, rate, warmup, warmup + decay
         )
@@ -208,7 +209,7 @@ def first_non_finite(metrics: dict[str, np.ndarray]) -> tuple[int, int, str] | N
     return int(seed), int(update), name
 
 
-def seed_keys(config: TrainConfig) -> Key[Array, " seeds"]:
+def seed_keys(seed: int, number: int) -> Key[Array, " seeds"]:
     """One random key a seed: that of seed number i does not depend on how many there are."""
-    root = jax.random.key(config.seed)
-    return jax.vmap(lambda i: jax.random.fold_in(root, i))(jnp.arange(config.seeds))
+    root = jax.random.key(seed)
+    return jax.vmap(lambda i: jax.random.fold_in(root, i))(jnp.arange(number))

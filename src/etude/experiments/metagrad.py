@@ -9,10 +9,10 @@ import numpy as np
 from etude import envs, rules
 from etude.config import TrainConfig
 from etude.experiments.base import Experiment, Options, Panel, Reproduction, Say, Verdict
-from etude.experiments.walk import keys
 from etude.online import OnlineTraining
 from etude.presets import resolve
 from etude.trainer import train
+from etude.training import seed_keys
 
 SOURCE = "Xu, van Hasselt, Silver 2018, arXiv 1805.09801"
 
@@ -54,7 +54,7 @@ def learned_discounts(options: Options) -> tuple[np.ndarray, np.ndarray, np.ndar
     def one_seed(key):
         return jax.lax.scan(piece, training.init(make(key), key), length=pieces)[1]
 
-    gammas, errors = jax.jit(jax.vmap(one_seed, out_axes=1))(keys(options))
+    gammas, errors = jax.jit(jax.vmap(one_seed, out_axes=1))(seed_keys(options.seed, options.seeds))
     return np.asarray(gammas), np.asarray(errors), np.asarray(env.noisy())
 
 

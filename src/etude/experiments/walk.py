@@ -17,7 +17,7 @@ from etude.experiments.base import Options, Say
 from etude.online import OnlineTraining
 from etude.presets import resolve
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
-from etude.training import Training
+from etude.training import Training, seed_keys
 
 ITERATIONS_PER_SWITCH = 10
 SETTINGS: dict[str, Any] = dict(
@@ -44,11 +44,6 @@ def switches_axis(number: int) -> np.ndarray:
     return np.arange(1, number + 1) / ITERATIONS_PER_SWITCH
 
 
-def keys(options: Options) -> Array:
-    root = jax.random.key(options.seed)
-    return jax.vmap(lambda i: jax.random.fold_in(root, i))(jnp.arange(options.seeds))
-
-
 def frodo_errors(options: Options, say: Say, **settings: Any) -> np.ndarray:
     """The value error after each iteration of 96 steps: iterations × seeds."""
     say("FRODO on the random walk…")
@@ -62,7 +57,9 @@ def frodo_errors(options: Options, say: Say, **settings: Any) -> np.ndarray:
         state = training.init(make(rule_key), key)
         return errors(training.iterate, state, task.env, iterations(options))
 
-    return np.asarray(jax.jit(jax.vmap(one_seed, out_axes=1))(keys(options)))
+    return np.asarray(
+        jax.jit(jax.vmap(one_seed, out_axes=1))(seed_keys(options.seed, options.seeds))
+    )
 
 
 def best_fixed(options: Options, say: Say) -> tuple[np.ndarray, str]:
@@ -98,7 +95,9 @@ def _fixed_errors(options: Options, grid: Float[Array, "n 2"]) -> Float[Array, "
         return errors(six_updates, mine.init(fixed, key), task.env, iterations(options))
 
     over_seeds = jax.vmap(one, in_axes=(None, 0), out_axes=1)
-    return jax.jit(jax.vmap(over_seeds, in_axes=(0, None)))(grid, keys(options))
+    return jax.jit(jax.vmap(over_seeds, in_axes=(0, None)))(
+        grid, seed_keys(options.seed, options.seeds)
+    )
 
 
 def errors(
