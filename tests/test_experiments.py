@@ -7,6 +7,7 @@ import pytest
 
 from etude.experiments import EXPERIMENTS, Options, Verdict, write
 from etude.experiments.frodo import after_a_switch, at_the_end, compared
+from etude.runs import RunFolder
 
 QUICK = Options(quick=True, seeds=2, seed=0)
 
@@ -20,9 +21,9 @@ def test_the_short_version_runs(name, tmp_path):
     for panel in result.panels:
         for x, values in panel.lines.values():
             assert len(x) == len(values) and np.isfinite(values).any()
-    write(result, name, QUICK, tmp_path)
+    write(result, name, QUICK, RunFolder(tmp_path))
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
-    document = json.loads((tmp_path / "result.json").read_text())
+    document = json.loads((tmp_path / "summary.json").read_text())
     assert document["quick"] and len(document["verdicts"]) == len(result.verdicts)
 
 

@@ -305,7 +305,7 @@ def reproduce(
     options = Options(quick, seeds, seed)
     started = time.monotonic()
     result = EXPERIMENTS[name].run(options, say)
-    write(result, name, options, folder.path)
+    write(result, name, options, folder)
     _print_verdicts(result.verdicts)
     took = duration(time.monotonic() - started)
     say(f"{took}, {seeds} seeds. Figure and numbers: {folder.path}")

@@ -47,11 +47,9 @@ class Check:
 
     def __init__(self, tasks: list[Task], config: DiscoverConfig):
         self._config = config
-        self._trainings = {t.name: Training.create(t, config.training(t.name)) for t in tasks}
-        self._train = {name: jax.jit(self._program(x)) for name, x in self._trainings.items()}
-        self._play = {
-            name: jax.jit(self._program(x, learn=False)) for name, x in self._trainings.items()
-        }
+        trainings = {t.name: Training.create(t, config.training(t.name)) for t in tasks}
+        self._train = {name: jax.jit(self._program(x)) for name, x in trainings.items()}
+        self._play = {name: jax.jit(self._program(x, learn=False)) for name, x in trainings.items()}
 
     def trace(self, rule: Rule) -> None:
         """Lets mistakes surface without running anything."""

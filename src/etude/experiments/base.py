@@ -1,7 +1,6 @@
 """What a reproduction is: a setting, curves with bands over seeds, verdicts on printed claims."""
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import numpy as np
 
 from etude import stats
 from etude.plots import band, figure_file, tidy
-from etude.storage import write_atomically
+from etude.runs import RunFolder
 
 Say = Callable[[str], None]
 """Shows a line of progress."""
@@ -73,17 +72,16 @@ class Experiment:
     run: Callable[[Options, Say], Reproduction]
 
 
-def write(reproduction: Reproduction, name: str, options: Options, folder: Path) -> None:
+def write(reproduction: Reproduction, name: str, options: Options, folder: RunFolder) -> None:
     """The figure, the numbers behind it, and the verdicts."""
-    draw(reproduction, folder / "figure.png")
+    draw(reproduction, folder.path / "figure.png")
     document = {
         "experiment": name,
         **dataclasses.asdict(options),
         "verdicts": [dataclasses.asdict(v) for v in reproduction.verdicts],
         "panels": [_plain(panel) for panel in reproduction.panels],
     }
-    text = json.dumps(document, indent=1).encode()
-    write_atomically(folder / "result.json", lambda file: file.write(text))
+    folder.write_summary(document)
 
 
 def draw(reproduction: Reproduction, path: Path) -> None:
