@@ -24,24 +24,32 @@ SETTINGS: dict[str, Any] = dict(
     env="random_walk", batch=1, rollout=16, torso=(32,), optimiser="rmsprop"
 )
 FRODO: dict[str, Any] = dict(
-    rule="frodo:discount=1",
+    # Which world it is shows at the end of an episode, which is true of the one before as well.
+    rule="frodo:discount=1,observe=true,across=true",
     learn_rule=True,
-    outer="actor_critic:discount=1,td_lambda=1,normalise=false",
+    outer="actor_critic:discount=1,td_lambda=0.5,normalise=false",
     learning_rate=1e-2,
-    meta_learning_rate=1e-2,
+    meta_learning_rate=1e-3,
 )
 LAMBDAS = (0.0, 0.4, 0.8, 0.9, 1.0)
-RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+RATES: dict[optim.Optimiser, tuple[float, ...]] = {
+    "rmsprop": (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2),
+    "sgd": (0.25, 0.5, 1.0, 1.4, 2.0),
+}
 SURE = 20.0
 """A logit whose sigmoid is 1 as far as floats can tell."""
 
 
 def iterations(options: Options) -> int:
-    return ITERATIONS_PER_SWITCH * (4 if options.quick else 60)
+    return ITERATIONS_PER_SWITCH * (4 if options.quick else 1000)
 
 
-def switches_axis(number: int) -> np.ndarray:
-    return np.arange(1, number + 1) / ITERATIONS_PER_SWITCH
+def by_switches(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """To be drawn: the switches so far, and the mean error over pieces of a hundredth of a run."""
+    switches = len(errors) // ITERATIONS_PER_SWITCH
+    pieces = min(100, switches)
+    means = errors.reshape(pieces, -1, errors.shape[1]).mean(axis=1)
+    return np.linspace(0, switches, pieces + 1)[1:], means
 
 
 def frodo_errors(options: Options, say: Say, **settings: Any) -> np.ndarray:
@@ -50,7 +58,7 @@ def frodo_errors(options: Options, say: Say, **settings: Any) -> np.ndarray:
     config = resolve(TrainConfig(**SETTINGS | FRODO | settings), "frodo")
     task = envs.make(config.env)
     training = OnlineTraining.create(task, config)
-    make = rules.maker(config.rule)
+    make = rules.maker(config.rule, task.observation)
 
     def one_seed(key):
         rule_key, key = jax.random.split(key)
@@ -63,16 +71,24 @@ def frodo_errors(options: Options, say: Say, **settings: Any) -> np.ndarray:
 
 
 def best_fixed(options: Options, say: Say) -> tuple[np.ndarray, str]:
-    """The errors of TD(λ) with the λ and the step size of the least mean error, and which."""
-    say(f"TD(λ) on a grid of {len(LAMBDAS)} × {len(RATES)}…")
-    grid = list(itertools.product(LAMBDAS, RATES))
-    found = np.asarray(_fixed_errors(options, jnp.asarray(grid)))
-    half = found.shape[1] // 2
-    best = int(np.argmin(np.nan_to_num(found[:, half:], nan=np.inf).mean(axis=(1, 2))))
-    return found[best], "λ = {:g}, step size {:g}".format(*grid[best])
+    """The errors of TD(λ) with the optimiser, the λ and the step size of the least mean error over
+    the second half, and which these are."""
+    found = {}
+    for kind, rates in RATES.items():
+        say(f"TD(λ) by {kind}, on a grid of {len(LAMBDAS)} × {len(rates)}…")
+        grid = list(itertools.product(LAMBDAS, rates))
+        by_setting = np.asarray(_fixed_errors(options, kind, jnp.asarray(grid)))
+        for (td_lambda, rate), course in zip(grid, by_setting, strict=True):
+            found[f"{kind}, λ = {td_lambda:g}, step size {rate:g}"] = course
+    return min(
+        ((course, setting) for setting, course in found.items()),
+        key=lambda item: np.nan_to_num(item[0][len(item[0]) // 2 :], nan=np.inf).mean(),
+    )
 
 
-def _fixed_errors(options: Options, grid: Float[Array, "n 2"]) -> Float[Array, "n T seeds"]:
+def _fixed_errors(
+    options: Options, kind: optim.Optimiser, grid: Float[Array, "n 2"]
+) -> Float[Array, "n T seeds"]:
     config = resolve(
         TrainConfig(rule="metagrad:tell=false", learn_rule=False, **SETTINGS), "metagrad"
     )
@@ -86,7 +102,7 @@ def _fixed_errors(options: Options, grid: Float[Array, "n 2"]) -> Float[Array, "
         fixed = eqx.tree_at(
             lambda r: r.coefficients.bias, rule, jnp.stack([jnp.asarray(SURE), logit])
         )
-        mine = dataclasses.replace(training, optimiser=optim.make_optimiser("rmsprop", rate))
+        mine = dataclasses.replace(training, optimiser=optim.make_optimiser(kind, rate))
 
         def six_updates(state):
             """As many steps as an iteration of FRODO."""

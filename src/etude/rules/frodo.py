@@ -24,6 +24,9 @@ class FrodoConfig:
     """γ that the network is told, and that of the consistency cost."""
     observe: bool = False
     """Whether the network also sees the observations."""
+    across: bool = False
+    """Whether the network reads on from an episode into the one before, so that a target also knows
+    of later episodes of its trajectory; their border it can tell by a discount of 0."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
     value_cost: float = 0.5
@@ -85,7 +88,8 @@ class Frodo(Rule[None, ActorCriticTargets]):
         if self.config.observe:
             flatten = Flatten(self.config.inputs, self.config.ranks)
             inputs = jnp.concatenate([inputs, flatten(rollout.observation)[:-1]], axis=-1)
-        return self.out(self.lstm.read_backward(inputs, rollout.segment_ends))[..., 0]
+        ends = rollout.segment_ends & (not self.config.across)
+        return self.out(self.lstm.read_backward(inputs, ends))[..., 0]
 
     def loss(
         self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout
