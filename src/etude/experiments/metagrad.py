@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from etude import envs, rules
@@ -18,60 +17,77 @@ SOURCE = "Xu, van Hasselt, Silver 2018, arXiv 1805.09801"
 
 # --- The chain: does a γ for each state cut the noise? -------------------------------------------
 
-WINDOWS = 4000
+WINDOWS = 10_000
+CHAIN = TrainConfig(
+    env="signal_chain",
+    rule="metagrad:per_state=true,discount=0.9,td_lambda=0.999,tell=false,normalise=false",
+    learn_rule=True,
+    outer="actor_critic:discount=1,td_lambda=1,normalise=false",
+    # One trajectory and a large step: what it costs to look ahead to noise must be felt.
+    batch=1,
+    rollout=10,
+    inner_updates=1,
+    torso=(32,),
+    optimiser="sgd",
+    learning_rate=0.3,
+    meta_learning_rate=3e-2,
+)
 
 
-def learned_discounts(options: Options) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """γ of each state after each piece of training (pieces × seeds × states), the value error
-    (pieces × seeds), and which states come before noise."""
-    config = TrainConfig(
-        env="signal_chain",
-        rule="metagrad:per_state=true,discount=0.9,td_lambda=0.9,tell=false,normalise=false",
-        learn_rule=True,
-        outer="actor_critic:discount=1,td_lambda=1,normalise=false",
-        batch=8,
-        rollout=10,
-        torso=(32,),
-        inner_updates=1,
-        learning_rate=1e-2,
-        meta_learning_rate=1e-2,
-    )
-    config = resolve(config, "metagrad")
+def learned_coefficients(options: Options) -> tuple[np.ndarray, np.ndarray]:
+    """γ and λ of each state after each piece of training (pieces × seeds × states × 2), and which
+    states come before noise."""
+    config = resolve(CHAIN, "metagrad")
     task = envs.make(config.env)
     training = OnlineTraining.create(task, config)
     make = rules.maker(config.rule, task.observation)
-    pieces, length = (5, 10) if options.quick else (50, WINDOWS // 50)
+    pieces = 5 if options.quick else 50
     env: Any = task.env
-    observations, values = env.observations(), env.true_values()
 
     def piece(state, _):
+        length = windows(options) // pieces
         state = jax.lax.fori_loop(0, length, lambda _, s: training.iterate(s)[0], state)
-        agent = state.learner.agent
-        value = agent.predict(agent.embed(observations))["value"][..., 0]
-        error = jnp.sqrt(jnp.mean(jnp.square(value - values)))
-        return state, (state.rule.coefficients(observations)[:, 0], error)
+        return state, state.rule.coefficients(env.observations())
 
     def one_seed(key):
         return jax.lax.scan(piece, training.init(make(key), key), length=pieces)[1]
 
-    gammas, errors = jax.jit(jax.vmap(one_seed, out_axes=1))(seed_keys(options.seed, options.seeds))
-    return np.asarray(gammas), np.asarray(errors), np.asarray(env.noisy())
+    found = jax.jit(jax.vmap(one_seed, out_axes=1))(seed_keys(options.seed, options.seeds))
+    return np.asarray(found), np.asarray(env.noisy())
+
+
+def windows(options: Options) -> int:
+    return 50 if options.quick else WINDOWS
 
 
 def run_chain(options: Options, say: Say) -> Reproduction:
-    say("A γ for each state of the chain…")
-    gammas, _, noisy = learned_discounts(options)
-    x = np.arange(1, len(gammas) + 1) * (1 if options.quick else WINDOWS // 50)
+    say("A γ and a λ for each state of the chain…")
+    coefficients, noisy = learned_coefficients(options)
     reached = np.arange(len(noisy)) > 0  # nothing leads to the first state
-    before_noise = gammas[..., noisy & reached].mean(axis=-1)
-    before_signal = gammas[..., ~noisy].mean(axis=-1)
-    verdict = Verdict.about(
-        "γ is smaller before noise than before the signal: difference at the end",
-        (before_noise - before_signal)[-1],
-        lambda mean, low, high: high < 0,
-    )
-    lines = {"before noise": (x, before_noise), "before the signal": (x, before_signal)}
-    return Reproduction([verdict], [Panel("signal_chain", "updates of γ", "learned γ", lines)])
+    before_noise = coefficients[:, :, noisy & reached].mean(axis=2)
+    before_signal = coefficients[:, :, ~noisy].mean(axis=2)
+    verdicts = [
+        Verdict.about(
+            f"{symbol} is smaller before noise than before the signal: difference at the end",
+            (before_noise - before_signal)[-1, :, i],
+            lambda mean, low, high: high < 0,
+        )
+        for i, symbol in enumerate("γλ")
+    ]
+    x = np.linspace(0, windows(options), len(coefficients) + 1)[1:]
+    panels = [
+        Panel(
+            "signal_chain",
+            "updates of γ and λ",
+            f"learned {symbol}",
+            {
+                "before noise": (x, before_noise[..., i]),
+                "before the signal": (x, before_signal[..., i]),
+            },
+        )
+        for i, symbol in enumerate("γλ")
+    ]
+    return Reproduction(verdicts, panels)
 
 
 # --- Control: does a poor γ get better? ----------------------------------------------------------
