@@ -117,7 +117,8 @@ def run(
     """Runs from the folder's last checkpoint, if there is one, to the end or to `should_stop`.
 
     A record goes to the curve (and to `log`) every `log_every` updates, and before a checkpoint;
-    `report` sees it grow after every piece of work.
+    `report` sees it grow after every piece of work. Without a folder there are no checkpoints, so
+    that the curve does not depend on the machine's speed.
     """
     state, done, seconds = _start(work, folder)
     curve = folder.metrics() if folder else []
@@ -146,7 +147,7 @@ def run(
         record = {"updates": done, "seconds": round(seconds, 3)}
         record |= work.record(state, work.joined(pieces), done)
         report(record)
-        due = time.monotonic() - saved_at >= checkpoint_seconds
+        due = folder is not None and time.monotonic() - saved_at >= checkpoint_seconds
         if number == line or (due and checkpoint_seconds > 0):
             keep(record)
             pieces = []

@@ -28,16 +28,25 @@ def board(image: np.ndarray) -> np.ndarray:
     planes = image[..., None] if image.ndim == 2 else image
     low, high = planes.min(), planes.max()
     planes = (planes - low) / (high - low) if high > low else np.zeros_like(planes)
-    cells = np.empty((*planes.shape[:2], 3))
-    cells[:] = BACKGROUND
+    colours = np.empty((*planes.shape[:2], 3))
+    colours[:] = BACKGROUND
     for channel in range(planes.shape[-1]):
         strength = planes[..., channel, None]
-        cells = (1 - strength) * cells + strength * PALETTE[channel % len(PALETTE)]
-    scale = max(1, SIZE // max(cells.shape[:2]))
-    picture = np.kron(cells, np.ones((scale, scale, 1)))
+        colours = (1 - strength) * colours + strength * PALETTE[channel % len(PALETTE)]
+    return cells(colours)
+
+
+def cells(colours: np.ndarray, agent: tuple[int, int] | None = None) -> np.ndarray:
+    """A grid of coloured cells, with a white square where the agent is, if there is one."""
+    scale = max(1, SIZE // max(colours.shape[:2]))
+    picture = np.kron(colours, np.ones((scale, scale, 1)))
     if scale >= 8:  # thin lines between the cells
         picture[::scale] *= 0.6
         picture[:, ::scale] *= 0.6
+    if agent is not None:
+        margin = scale // 4
+        top, left = (x * scale + margin for x in agent)
+        picture[top : top + scale - 2 * margin, left : left + scale - 2 * margin] = 255
     return picture.astype(np.uint8)
 
 

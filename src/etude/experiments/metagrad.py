@@ -95,13 +95,13 @@ def run_chain(options: Options, say: Say) -> Reproduction:
 CARTPOLE = "gymnax/CartPole-v1"
 GRID = (0.8, 0.9, 0.95, 0.99, 0.995)
 CONTROL: dict[str, Any] = dict(
-    batch=8, rollout=32, learning_rate=3e-3, torso=(128, 128), schedule="cosine"
+    batch=16, rollout=16, learning_rate=2e-3, torso=(64, 64), schedule="cosine"
 )
-COSTS = "entropy_cost=0.003"
+COSTS = "td_lambda=0.95,entropy_cost=0.01"
 
 
 def run_control(options: Options, say: Say) -> Reproduction:
-    steps = 20_000 if options.quick else 500_000
+    steps = 20_000 if options.quick else 1_000_000
 
     def returns(rule: str, **settings: Any):
         say(f"{rule} on CartPole…")
@@ -112,13 +112,13 @@ def run_control(options: Options, say: Say) -> Reproduction:
 
     curves, finals = {}, {}
     for gamma in GRID:
-        rule = f"actor_critic:bins=0,discount={gamma},td_lambda=0.98,{COSTS}"
+        rule = f"actor_critic:bins=0,discount={gamma},{COSTS}"
         curves[f"γ = {gamma}"], finals[gamma] = returns(rule)
     learned, final = returns(
-        f"metagrad:discount=0.9,td_lambda=0.98,{COSTS}",
-        outer=f"actor_critic:discount=0.99,td_lambda=1,{COSTS}",
-        inner_updates=1,
-        meta_learning_rate=1e-2,
+        f"metagrad:discount=0.9,{COSTS}",
+        outer=f"actor_critic:discount=0.99,{COSTS}",
+        inner_updates=5,
+        meta_learning_rate=3e-2,
     )
     best = max(GRID, key=lambda gamma: finals[gamma].mean())
     verdicts = [

@@ -1,0 +1,350 @@
+"""Krazy World (arXiv 1803.01118): a grid whose colours, moves and board change with every task."""
+
+import dataclasses
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnax.environments import environment, spaces
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from etude.envs import pictures
+
+NORMAL, GOAL, ICE, DEATH, WALL, DOOR, KEY, TELEPORTER, ENERGY = range(9)
+TILES = 9
+COLOURS = np.array(
+    [
+        (52, 60, 74),
+        (122, 226, 130),
+        (150, 214, 255),
+        (226, 74, 74),
+        (150, 156, 166),
+        (170, 120, 70),
+        (255, 214, 92),
+        (196, 148, 255),
+        (255, 148, 60),
+    ],
+    float,
+)
+"""Of the tiles, in pictures."""
+
+DIRECTIONS = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
+"""The basic moves: up, down, left, right."""
+REFILL = 8
+"""What an energy tile gives."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """How many tiles of each kind a board has; shares are of all its tiles."""
+
+    size: int
+    goals: int
+    horizon: int
+    """Steps in an episode."""
+    death: float
+    ice: float
+    energy: int = 0
+    """At the start; 0 if there is no limit."""
+    energy_tiles: float = 0.0
+    walls: float = 0.0
+    teleporters: int = 0
+    """Pairs: 0 or 1."""
+    keys: int = 0
+    """Keys, each with a door: 0 or 1."""
+    permute_actions: bool = False
+
+    @property
+    def cells(self) -> int:
+        return self.size**2
+
+    def counts(self) -> dict[int, int]:
+        """Of each kind of tile that is not normal."""
+
+        def share(x: float) -> int:
+            return round(x * self.cells)
+
+        return {
+            GOAL: self.goals,
+            ICE: share(self.ice),
+            DEATH: share(self.death),
+            WALL: share(self.walls),
+            DOOR: self.keys,
+            KEY: self.keys,
+            TELEPORTER: 2 * self.teleporters,
+            ENERGY: share(self.energy_tiles),
+        }
+
+
+LEVELS = {
+    "easy": Level(size=5, goals=3, horizon=25, death=0.15, ice=0.15),
+    "medium": Level(
+        size=7, goals=1, horizon=50, death=0.1, ice=0.1, energy=8, energy_tiles=0.05, teleporters=1
+    ),
+    "hard": Level(
+        size=10,
+        goals=3,
+        horizon=100,
+        death=0.15,
+        ice=0.1,
+        energy=12,
+        energy_tiles=0.1,
+        walls=0.1,
+        keys=1,
+        permute_actions=True,
+    ),
+}
+
+
+class KrazyTask(eqx.Module):
+    """A task: what the board is like, what its colours mean, and what the actions do."""
+
+    board: Int[Array, " cells"]
+    start: Int[Array, ""]
+    colours: Int[Array, " tiles"]
+    """The id that each kind of tile is shown by."""
+    moves: Int[Array, "actions moves"]
+    """The basic moves of each action, one after another; −1 for none."""
+    landing: Int[Array, "cells directions key"]
+    """Where a basic move ends, without the key and with it: all that the board says of moves."""
+
+
+class KrazyState(eqx.Module):
+    cell: Int[Array, ""]
+    has_key: Bool[Array, ""]
+    energy: Int[Array, ""]
+    taken: Bool[Array, " cells"]
+    """Goals, keys and energy that are gone; their tiles are normal now."""
+    visited: Bool[Array, " tiles"]
+    """Kinds of tiles entered so far in the episode."""
+    dead: Bool[Array, ""]
+    time: Int[Array, ""]
+
+
+class KrazyWorld(environment.Environment[Any, Any]):
+    """A grid of goals, ice, death and more, whose meaning each task sets anew: find out, then act.
+
+    `level` is easy, medium or hard; `view` is local (the 3×3 around the agent) or global. Each goal
+    pays 1 once. With `compound=2` or 3 there are four more actions, each of up to that many basic
+    moves. `permute_colours=false` shows the same tiles alike in all tasks.
+    """
+
+    def __init__(
+        self,
+        level: str = "easy",
+        view: Literal["local", "global"] = "local",
+        compound: int = 1,
+        permute_colours: bool = True,
+    ):
+        super().__init__()
+        if level not in LEVELS:
+            raise ValueError(f"There is no level {level!r}, only {', '.join(LEVELS)}.")
+        if view not in ("local", "global"):
+            raise ValueError(f"The view is local or global, not {view!r}.")
+        if compound not in (1, 2, 3):
+            raise ValueError(f"An action has up to 1, 2 or 3 basic moves, not {compound}.")
+        self.level, self.view, self.compound = LEVELS[level], view, compound
+        self.permute_colours = permute_colours
+
+    # --- Tasks ---
+
+    @property
+    def default_params(self) -> Any:
+        return self.sample_task(jax.random.key(0))
+
+    def sample_task(self, key: PRNGKeyArray) -> KrazyTask:
+        board_key, colour_key, move_key = jax.random.split(key, 3)
+        drawn = draw_board(board_key, self.level)
+        kinds = jnp.arange(TILES, dtype=jnp.int32)
+        colours = jax.random.permutation(colour_key, kinds) if self.permute_colours else kinds
+        moves = self._draw_moves(move_key)
+        return KrazyTask(drawn.board, drawn.start, colours, moves, drawn.landing)
+
+    def _draw_moves(self, key: PRNGKeyArray) -> Int[Array, "actions moves"]:
+        """The four basic moves and, if wanted, four that put several together."""
+        length_key, draw_key, order_key = jax.random.split(key, 3)
+        basic = jnp.full((4, self.compound), -1).at[:, 0].set(jnp.arange(4))
+        if self.compound > 1:
+            drawn = jax.random.randint(draw_key, (4, self.compound), 0, 4)
+            length = jax.random.randint(length_key, (4, 1), 2, self.compound + 1)
+            more = jnp.where(jnp.arange(self.compound)[None] < length, drawn, -1)
+            basic = jnp.concatenate([basic, more])
+        if self.level.permute_actions:
+            basic = jax.random.permutation(order_key, basic)
+        return basic.astype(jnp.int32)
+
+    # --- Episodes ---
+
+    @property
+    def num_actions(self) -> int:
+        return 4 if self.compound == 1 else 8
+
+    @property
+    def horizon(self) -> int:
+        return self.level.horizon
+
+    def reset_env(self, key: Array, params: KrazyTask) -> tuple[Array, KrazyState]:
+        state = KrazyState(
+            cell=params.start,
+            has_key=jnp.zeros((), bool),
+            energy=jnp.asarray(self.level.energy, jnp.int32),
+            taken=jnp.zeros(self.level.cells, bool),
+            visited=jnp.zeros(TILES, bool).at[NORMAL].set(True),
+            dead=jnp.zeros((), bool),
+            time=jnp.zeros((), jnp.int32),
+        )
+        return self._observe(state, params), state
+
+    def step_env(
+        self, key: Array, state: KrazyState, action: Any, params: KrazyTask
+    ) -> tuple[Array, KrazyState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
+        """An action costs one unit of energy, however far it leads; without any, nothing moves."""
+        limited = self.level.energy > 0
+        able = state.energy > 0 if limited else jnp.ones((), bool)
+        reward = jnp.zeros(())
+        after = eqx.tree_at(
+            lambda s: (s.energy, s.time), state, (state.energy - (able & limited), state.time + 1)
+        )
+        for direction in params.moves[action]:
+            after, gain = self._move(after, direction, able, params)
+            reward = reward + gain
+        return self._observe(after, params), after, reward, after.dead, {}
+
+    def _move(
+        self, state: KrazyState, direction: Int[Array, ""], able: Bool[Array, ""], params: KrazyTask
+    ) -> tuple[KrazyState, Float[Array, ""]]:
+        """One basic move, with what is found where it ends."""
+        go = able & (direction >= 0) & ~state.dead
+        cell = params.landing[state.cell, direction, state.has_key.astype(jnp.int32)]
+        cell = jnp.where(go, cell, state.cell)
+        moved = cell != state.cell
+        tile = jnp.where(state.taken[cell], NORMAL, params.board[cell])
+        fresh = moved & ~state.taken[cell]
+        goal, key, energy = (fresh & (tile == kind) for kind in (GOAL, KEY, ENERGY))
+        visited = state.visited | (moved & self._entered(state, direction, cell, params))
+        after = KrazyState(
+            cell=cell,
+            has_key=state.has_key | key,
+            energy=state.energy + REFILL * energy,
+            taken=state.taken.at[cell].set(state.taken[cell] | goal | key | energy),
+            visited=visited,
+            dead=state.dead | (moved & (tile == DEATH)),
+            time=state.time,
+        )
+        return after, goal.astype(float)
+
+    def _entered(
+        self, state: KrazyState, direction: Int[Array, ""], cell: Int[Array, ""], params: KrazyTask
+    ) -> Bool[Array, " tiles"]:
+        """Kinds of the first tile of a move and of its last: between them there is only ice."""
+        row, column = jnp.divmod(state.cell, self.level.size)
+        first = jnp.stack([row, column]) + jnp.asarray(DIRECTIONS)[direction]
+        first = jnp.clip(first[0] * self.level.size + first[1], 0, self.level.cells - 1)
+        kinds = jnp.arange(TILES)
+        return (kinds == params.board[first]) | (kinds == params.board[cell])
+
+    def is_truncated(self, state: KrazyState, params: KrazyTask) -> Bool[Array, ""]:
+        return state.time >= self.level.horizon
+
+    # --- What is seen ---
+
+    def _observe(self, state: KrazyState, params: KrazyTask) -> Float[Array, " inputs"]:
+        """The tiles in view, one-hot by their ids (nothing beyond the board's edge), where the
+        agent is and what energy it has."""
+        size = self.level.size
+        row, column = jnp.divmod(state.cell, size)
+        shown = params.colours[jnp.where(state.taken, NORMAL, params.board)].reshape(size, size)
+        if self.view == "local":
+            around = jnp.pad(shown, 1, constant_values=-1)
+            shown = jax.lax.dynamic_slice(around, (row, column), (3, 3))
+        tiles = jax.nn.one_hot(shown.ravel(), TILES).ravel()
+        energy = state.energy / max(1, self.level.energy)
+        return jnp.concatenate([tiles, jnp.stack([row / size, column / size, energy])])
+
+    def render(self, state: KrazyState, params: KrazyTask) -> np.ndarray:
+        board = np.where(np.asarray(state.taken), NORMAL, np.asarray(params.board))
+        cells = COLOURS[board].reshape(self.level.size, self.level.size, 3)
+        agent = np.divmod(int(state.cell), self.level.size)
+        return pictures.cells(cells, agent)
+
+    def action_space(self, params: KrazyTask | None = None) -> spaces.Discrete:
+        return spaces.Discrete(self.num_actions)
+
+    def observation_space(self, params: KrazyTask) -> spaces.Box:
+        tiles = 9 if self.view == "local" else self.level.cells
+        return spaces.Box(0.0, jnp.inf, (tiles * TILES + 3,), jnp.float32)
+
+
+# --- Boards --------------------------------------------------------------------------------------
+
+
+class Board(NamedTuple):
+    board: Int[Array, " cells"]
+    start: Int[Array, ""]
+    landing: Int[Array, "cells directions key"]
+
+
+def draw_board(key: PRNGKeyArray, level: Level) -> Board:
+    """A board with exactly the level's tiles, on which some goal can be reached from the start
+    with the energy there is at first. Boards without are thrown away."""
+
+    def draw(key: PRNGKeyArray) -> Board:
+        cells = jax.random.permutation(key, level.cells)
+        kinds = np.repeat(list(level.counts()), list(level.counts().values()))
+        board = jnp.full(level.cells, NORMAL, jnp.int32)
+        board = board.at[cells[1 : 1 + len(kinds)]].set(jnp.asarray(kinds, jnp.int32))
+        return Board(board, cells[0].astype(jnp.int32), landings(board, level.size))
+
+    def again(carry: tuple[PRNGKeyArray, Board]) -> tuple[PRNGKeyArray, Board]:
+        key, draw_key = jax.random.split(carry[0])
+        return key, draw(draw_key)
+
+    def fails(carry: tuple[PRNGKeyArray, Board]) -> Bool[Array, ""]:
+        reached = reachable(carry[1], level.energy or level.horizon)
+        return ~jnp.any(reached & (carry[1].board == GOAL))
+
+    return jax.lax.while_loop(fails, again, again((key, draw(key))))[1]
+
+
+def landings(board: Int[Array, " cells"], size: int) -> Int[Array, "cells directions key"]:
+    """Where each basic move from each cell ends: blocked by walls, edges and closed doors, carried
+    on by ice in the same direction, and to the other one of a pair by a teleporter."""
+    cells = board.shape[0]
+    start = jnp.broadcast_to(jnp.arange(cells, dtype=jnp.int32)[:, None, None], (cells, 4, 2))
+    step = jnp.asarray(DIRECTIONS, jnp.int32)
+    has_key = jnp.array([False, True])[None, None]
+
+    def one_on(cell):
+        row, column = cell // size + step[None, :, 0, None], cell % size + step[None, :, 1, None]
+        inside = (row >= 0) & (row < size) & (column >= 0) & (column < size)
+        target = jnp.clip(row * size + column, 0, cells - 1)
+        closed = (board[target] == WALL) | ((board[target] == DOOR) & ~has_key)
+        return jnp.where(inside & ~closed, target, cell)
+
+    def slide(_, cell):
+        slides = (board[cell] == ICE) & (cell != start)
+        return jnp.where(slides, one_on(cell), cell)
+
+    end = jax.lax.fori_loop(0, size, slide, one_on(start))
+    places = jnp.nonzero(board == TELEPORTER, size=2, fill_value=0)[0]
+    other = jnp.where(end == places[0], places[1], places[0]).astype(jnp.int32)
+    return jnp.where((board[end] == TELEPORTER) & (end != start), other, end)
+
+
+def reachable(board: Board, steps: int) -> Bool[Array, " cells"]:
+    """The cells that basic moves can lead to within so many steps, past doors whose key was
+    fetched on the way."""
+    cells = board.board.shape[0]
+    key_there = (board.board == KEY)[board.landing]
+    with_key = jnp.array([False, True])[None, None] | key_there
+    after = board.landing * 2 + with_key  # a state is a cell, without the key or with it
+    alive = (board.board != DEATH)[:, None, None]
+
+    def spread(_, reached):
+        sources = jnp.broadcast_to(reached.reshape(cells, 1, 2) & alive, after.shape)
+        return reached.at[after.ravel()].max(sources.ravel())
+
+    reached = jnp.zeros(2 * cells, bool).at[2 * board.start].set(True)
+    return jax.lax.fori_loop(0, steps, spread, reached).reshape(cells, 2).any(axis=1)
