@@ -101,14 +101,85 @@ def test_a_bandit_pays_by_its_arms():
     assert set(rewards) == {0.0, 1.0}
 
 
-@pytest.mark.parametrize("spec", ["catch", "bandit", "random_walk"])
+def ways_through(walls):
+    """From each open cell of a maze to those beside it."""
+    cells = {(int(r), int(c)) for r, c in np.argwhere(~walls)}
+    return {(r, c): {(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)} & cells for r, c in cells}
+
+
+def distances(ways, start):
+    found, front = {start: 0}, [start]
+    for place in front:  # grows as it goes
+        for near in ways[place] - found.keys():
+            found[near] = found[place] + 1
+            front.append(near)
+    return found
+
+
+@pytest.mark.parametrize("size", [10, 20])
+def test_mazes_are_perfect_and_their_goals_in_reach(size):
+    env = envs.make(f"maze:size={size}").env
+    tasks = jax.jit(jax.vmap(env.sample_task))(jax.random.split(jax.random.key(1), 30))
+    lengths = []
+    for walls, start, goal in zip(*map(np.asarray, jax.tree.leaves(tasks)), strict=True):
+        ways = ways_through(walls)
+        far = distances(ways, tuple(start))
+        assert len(far) == len(ways) == 2 * (size // 2) ** 2 - 1  # all connected, and
+        assert sum(map(len, ways.values())) == 2 * (len(ways) - 1)  # no loop
+        assert tuple(start) != tuple(goal)
+        lengths.append(far[tuple(goal)])
+    assert np.mean(np.array(lengths) <= env.horizon / 2) >= 0.9
+
+
+def test_a_maze_pays_at_its_goal_and_shows_walls():
+    task = envs.make("maze:size=4,horizon=10")
+    walls = np.ones((5, 5), bool)
+    walls[1, 1:4] = False  # ···
+    walls[1:4, 3] = False  #   ·
+    walls[3, 1:4] = False  # ···
+    params = type(task.params)(jnp.asarray(walls), jnp.array([1, 1]), jnp.array([1, 3]))
+    key = jax.random.key(0)
+    observation, state = task.env.reset_env(key, params)
+    np.testing.assert_allclose(observation, [1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 1, 1, 1])
+    observation, state, reward, ended, _ = task.env.step_env(key, state, 0, params)
+    assert reward == pytest.approx(-0.1 - 1e-3) and not ended
+    np.testing.assert_allclose(observation[:6], [0, -0.101, 1, 0, 0, 0], rtol=1e-5)
+    _, state, reward, ended, _ = task.env.step_env(key, state, 3, params)
+    assert reward == pytest.approx(-0.1) and not ended
+    _, state, reward, ended, _ = task.env.step_env(key, state, 3, params)
+    assert reward == pytest.approx(1.0) and ended
+
+
+def test_a_random_mdp_follows_its_tables():
+    task = envs.make("tabular_mdp:states=3,actions=2,horizon=5")
+    tasks = jax.vmap(task.env.sample_task)(jax.random.split(jax.random.key(0), 3000))
+    np.testing.assert_allclose(tasks.transitions.sum(axis=-1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(tasks.transitions.mean(axis=0), 1 / 3, atol=0.02)
+    assert tasks.rewards.mean() == pytest.approx(1.0, abs=0.05)
+    assert tasks.rewards.std() == pytest.approx(1.0, rel=0.05)
+    rewards, ended, states = steps_of(task, 20_000)
+    np.testing.assert_array_equal(np.flatnonzero(ended), np.arange(4, 20_000, 5))
+    before = np.concatenate([[0], states.place[:-1]])
+    for place in range(3):
+        here, moved = before == place, (before == place) & ~ended
+        assert rewards[here].mean() == pytest.approx(task.params.rewards[place, 0], abs=0.05)
+        shares = np.bincount(states.place[moved], minlength=3) / moved.sum()
+        np.testing.assert_allclose(shares, task.params.transitions[place, 0], atol=0.03)
+
+
+@pytest.mark.parametrize(
+    "spec", ["catch", "bandit", "random_walk", "krazy_world", "maze", "tabular_mdp"]
+)
 def test_our_environments_draw_themselves(spec):
     task = envs.make(spec)
     _, state = task.env.reset(jax.random.key(0), task.params)
     before = task.env.render(state, task.params)
-    _, state, *_ = task.env.step(jax.random.key(1), state, 0, task.params)
-    after = task.env.render(state, task.params)
-    assert before.shape[2] == 3 and (before != after).any()
+    assert before.shape[2] == 3
+    pictures = []
+    for action in range(task.num_actions):
+        _, after, *_ = task.env.step(jax.random.key(1), state, action, task.params)
+        pictures.append(task.env.render(after, task.params))
+    assert any((before != picture).any() for picture in pictures)
 
 
 def test_gymnax_settings_reach_constructor_and_params():

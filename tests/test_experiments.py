@@ -37,9 +37,12 @@ def test_a_verdict_looks_at_the_interval():
 
 def test_the_extension_is_judged_early_and_late():
     gain = np.concatenate([np.full((20, 3), 0.5), np.full((80, 3), -0.1)])
-    early, late = compared("return", gain)
+    early, late = compared("return", gain, margin=0.05)
     assert early.holds and early.figure == pytest.approx(0.5)
     assert not late.holds and late.figure == pytest.approx(-0.1)
+    assert compared("return", gain, margin=0.2)[1].holds
+    noisy = np.broadcast_to([-3.0, 0.0, 3.0], (100, 3))
+    assert not compared("return", noisy, margin=0.2)[1].holds  # noise proves nothing
 
 
 def test_the_end_of_a_curve_leaves_out_what_was_not_seen():
@@ -49,6 +52,6 @@ def test_the_end_of_a_curve_leaves_out_what_was_not_seen():
 
 def test_the_course_after_a_switch_is_a_mean_over_switches():
     errors = np.tile(np.arange(10.0), 4)[:, None] * [1.0, 2.0]
-    ((x, course),) = after_a_switch({"a": (np.arange(40.0), errors)}).lines.values()
+    ((x, course),) = after_a_switch({"a": errors}).lines.values()
     np.testing.assert_allclose(course, np.arange(10.0)[:, None] * [1.0, 2.0])
     assert x[0] == 1

@@ -15,13 +15,13 @@ from etude.discovery import meta_gradient
 from etude.envs import make
 from etude.errors import UserError
 from etude.learner import Learner
-from etude.online import Life, OnlineProblem, OnlineTraining, reference_rule
+from etude.online import Life, OnlineProblem, reference_rule
 from etude.presets import resolve
 from etude.returns import lambda_returns
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
 from etude.rules.frodo import Frodo, FrodoConfig
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
-from etude.trainer import open_folder, run, train
+from etude.trainer import Setup, open_folder, run, train
 from etude.training import Training, make_optimiser
 from tests.conftest import random_like
 from tests.test_learner import ACTIONS, OBSERVATION, OPTIMISER, dead_leaves, make_rollout, stack
@@ -211,22 +211,18 @@ def test_a_schedule_counts_the_updates_of_the_agent():
 
 
 def test_every_seed_starts_from_its_own_rule():
-    task, config = make("catch"), resolve(TrainConfig(rule="frodo", learn_rule=True), "frodo")
-    training = OnlineTraining.create(task, config)
-    create = rules.maker("frodo")
-    states = [
-        jax.eval_shape(training.init, create(jax.random.key(i)), jax.random.key(i)) for i in (0, 1)
-    ]
-    assert jax.tree.structure(states[0]) == jax.tree.structure(states[1])
-    first, second = (create(jax.random.key(i)).out.w for i in (0, 1))
-    assert (first != second).any()
+    start = Setup.create(TrainConfig(rule="frodo", seeds=2, **SMALL)).rule
+    assert (start.out.w[0] != start.out.w[1]).any()
+    alone = Setup.create(TrainConfig(rule="frodo", seeds=1, **SMALL)).rule
+    np.testing.assert_array_equal(alone.out.w[0], start.out.w[0])
 
 
 def test_the_agent_is_told_what_the_rule_has_learned():
     result = train("catch:rows=4,columns=3", "metagrad", steps=2000, **SMALL)
     told = result.agent().torso.context.told
-    kept = jax.tree.map(lambda x: x[0], result.rule).coefficients  # where it started
-    assert (told.bias != kept.bias).all()
+    np.testing.assert_array_equal(told.bias, result.rule.coefficients.bias)
+    assert (told.bias != MetaGrad().coefficients.bias).all()
+    assert rules.digest(result.rule) == result.summary["rule_sha256"]
     record = result.curve[-1]
     np.testing.assert_allclose(
         jax.nn.sigmoid(told.bias), [record["gamma"], record["lambda"]], atol=0.02

@@ -81,7 +81,8 @@ class OnlineProblem(Problem[Life, UpdateRecord]):
         total = loss + jnp.mean(aux.cost)
         if weight := self.training.config.revise:
             size = jnp.maximum(jnp.abs(jax.lax.stop_gradient(loss)), REVISE_FLOOR)
-            total = total + weight / size * jnp.mean(aux.revision)
+            # The first of these agents is as it was before the window: no rule answers for it.
+            total = total + weight / size * jnp.mean(aux.revision[1:])
         metrics = {name: _over_window(name, x) for name, x in aux.metrics.items()}
         metrics |= {name: metrics[name] + played[name] for name in COUNTED}
         metrics |= {"outer_loss": loss, "meta_loss": total}
@@ -130,6 +131,8 @@ class OnlineTraining:
     def create(task: Task, config: TrainConfig) -> "OnlineTraining":
         if config.replay_share:
             raise UserError("A rule that learns online has no use for replay: --replay-share 0.")
+        if config.revise and config.updates_per_update < 2:
+            raise UserError("--revise looks at agents between two updates: --inner-updates 2.")
         assert config.meta_optimiser is not None and config.meta_learning_rate is not None
         problem = OnlineProblem(Training.create(task, config), reference_rule(config.outer))
         return OnlineTraining(

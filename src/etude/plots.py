@@ -96,13 +96,23 @@ def plot_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path
 
 
 def plot_learned(records: Sequence[dict[str, Any]], watched: Sequence[str], path: Path) -> None:
-    """What a rule that learns online has learned, and the loss it learns from."""
-    steps = [r["steps"] for r in records]
-    with figure_file(path, (10.0, 4.0), (1, 2)) as axes:
-        for ax, names in zip(axes, (watched, ("outer_loss",)), strict=True):
-            for name in names:
-                ax.plot(steps, [r[name] for r in records], label=name.replace("_", " "))
-            tidy(ax, "environment steps", "")
+    """What a rule that learns online has learned, with bands over seeds, and the loss it learns
+    from."""
+    steps = np.array([r["steps"] for r in records], float)
+    with figure_file(path, (5.0 * (len(watched) + 1), 4.0), (1, len(watched) + 1)) as axes:
+        for ax, name in zip(axes, watched, strict=False):
+            draw_band(ax, steps, np.array([r["learned"][name] for r in records], float))
+            tidy(ax, "environment steps", name)
+        axes[-1].plot(steps, [r["outer_loss"] for r in records])
+        tidy(axes[-1], "environment steps", "outer loss")
+
+
+def draw_band(ax: Any, x: np.ndarray, by_seed: np.ndarray, label: str | None = None) -> None:
+    """A line of the mean over seeds (columns), in its 95% band if there are several."""
+    mean, low, high = band(by_seed)
+    (line,) = ax.plot(x, mean, label=label, linewidth=1.6)
+    if by_seed.shape[1] > 1:
+        ax.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
 
 
 def label_of(folder: RunFolder) -> str:

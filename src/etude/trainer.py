@@ -24,6 +24,7 @@ from etude.training import (
     LAST_EPISODES,
     Training,
     first_non_finite,
+    rule_keys,
     seed_keys,
 )
 
@@ -34,6 +35,7 @@ class Result:
 
     task: Task
     rule: Rule
+    """That of the run; of several that have learned, the one whose agent did best in the end."""
     config: TrainConfig
     agents: Agent
     """The trained agents; each leaf has the seeds as its first axis."""
@@ -68,7 +70,8 @@ class Setup(loop.Work[Any]):
         task = envs.make(config.env) if task is None else task
         make = rules.maker(config.rule, task.observation) if rule is None else lambda key: rule
         if config.learn_rule:
-            start = jax.vmap(make, axis_size=config.seeds)(seed_keys(config.seed, config.seeds))
+            keys = rule_keys(seed_keys(config.seed, config.seeds))
+            start = jax.vmap(make, axis_size=config.seeds)(keys)
             if not jax.tree.leaves(start):
                 raise UserError(f"{config.rule} has no parameters, so nothing to learn online.")
             setup = Setup(task, start, config, OnlineTraining.create(task, config))
@@ -121,7 +124,15 @@ class Setup(loop.Work[Any]):
             "episode_length": _mean(lengths),
             "episodes": int(ended.sum()),
             **{name: float(np.mean(x)) for name, x in metrics.items()},
+            **self._watched(metrics),
         }
+
+    def _watched(self, metrics: dict[str, np.ndarray]) -> dict[str, Any]:
+        """What a rule that learns has come to, seed by seed: each has its own."""
+        if not self.config.learn_rule:
+            return {}
+        by_seed = {name: metrics[name].mean(axis=0).tolist() for name in self.rule.watched}
+        return {"learned": by_seed}
 
     def learned(self, state: Any) -> Any:
         return (state.rule, state.learner) if self.config.learn_rule else state.learner
@@ -251,8 +262,8 @@ def run(setup: Setup, folder: RunFolder | None = None, **options: Any) -> Result
     summary = _summary(setup, outcome)
     if folder and outcome.done >= setup.updates:
         folder.write_summary(summary)
-    agents = outcome.state.learner.agent
-    return Result(setup.task, setup.rule, setup.config, agents, outcome.curve, summary)
+    agents, rule = outcome.state.learner.agent, setup.kept_rule(outcome.state)
+    return Result(setup.task, rule, setup.config, agents, outcome.curve, summary)
 
 
 def _resolved(config: TrainConfig, rule: Rule | None) -> TrainConfig:

@@ -209,6 +209,14 @@ def first_non_finite(metrics: dict[str, np.ndarray]) -> tuple[int, int, str] | N
     return int(seed), int(update), name
 
 
+RULE_KEY = 1
+"""Folded into a seed's key for the rule it learns, which so shares nothing with its agent."""
+
+
+def rule_keys(keys: Key[Array, " seeds"]) -> Key[Array, " seeds"]:
+    return jax.vmap(lambda key: jax.random.fold_in(key, RULE_KEY))(keys)
+
+
 def seed_keys(seed: int, number: int) -> Key[Array, " seeds"]:
     """One random key a seed: that of seed number i does not depend on how many there are."""
     root = jax.random.key(seed)

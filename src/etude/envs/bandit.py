@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnax.environments import environment, spaces
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from etude.envs.pictures import board
 
@@ -46,6 +46,13 @@ class Bandit(environment.Environment[Any, Any]):
     @property
     def num_actions(self) -> int:
         return self.arms
+
+    def sample_task(self, key: PRNGKeyArray) -> BanditParams:
+        return BanditParams(jax.random.uniform(key, (self.arms,)))
+
+    @property
+    def horizon(self) -> int:
+        return self.pulls
 
     def reset_env(self, key: Array, params: BanditParams) -> tuple[Array, BanditState]:
         state = BanditState(jnp.asarray(-1, jnp.int32), jnp.zeros(()), jnp.zeros((), jnp.int32))

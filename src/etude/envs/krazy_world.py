@@ -1,6 +1,7 @@
 """Krazy World (arXiv 1803.01118): a grid whose colours, moves and board change with every task."""
 
 import dataclasses
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -150,9 +151,9 @@ class KrazyWorld(environment.Environment[Any, Any]):
 
     # --- Tasks ---
 
-    @property
-    def default_params(self) -> Any:
-        return self.sample_task(jax.random.key(0))
+    @cached_property
+    def default_params(self) -> Any:  # type: ignore[override]
+        return jax.jit(self.sample_task)(jax.random.key(0))
 
     def sample_task(self, key: PRNGKeyArray) -> KrazyTask:
         board_key, colour_key, move_key = jax.random.split(key, 3)

@@ -19,13 +19,19 @@ from jaxtyping import PyTree
 from etude import specs
 from etude.envs.bandit import Bandit
 from etude.envs.catch import Catch
+from etude.envs.krazy_world import KrazyWorld
+from etude.envs.maze import Maze
 from etude.envs.random_walk import RandomWalk
 from etude.envs.signal_chain import SignalChain
+from etude.envs.tabular_mdp import TabularMDP
 from etude.errors import UserError, reason
 
 BUILT_IN: dict[str, Callable[..., Environment]] = {
     "catch": Catch,
     "bandit": Bandit,
+    "krazy_world": KrazyWorld,
+    "maze": Maze,
+    "tabular_mdp": TabularMDP,
     "random_walk": RandomWalk,
     "signal_chain": SignalChain,
 }

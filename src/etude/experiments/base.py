@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude import stats
-from etude.plots import band, figure_file, tidy
+from etude.plots import draw_band, figure_file, tidy
 from etude.runs import RunFolder
 
 Say = Callable[[str], None]
@@ -89,10 +89,7 @@ def draw(reproduction: Reproduction, path: Path) -> None:
     with figure_file(path, (6.5 * len(panels), 4.5), (1, len(panels))) as axes:
         for ax, panel in zip(np.atleast_1d(axes), panels, strict=True):
             for label, (x, values) in panel.lines.items():
-                mean, low, high = band(values)
-                (line,) = ax.plot(x, mean, label=label, linewidth=1.6)
-                if values.shape[1] > 1:
-                    ax.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+                draw_band(ax, x, values, label)
             for label, level in panel.levels.items():
                 ax.axhline(level, color="0.5", linestyle=":", linewidth=1)
                 ax.annotate(

@@ -17,7 +17,7 @@ from etude.experiments.base import Options, Say
 from etude.online import OnlineTraining
 from etude.presets import resolve
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
-from etude.training import Training, seed_keys
+from etude.training import Training, rule_keys, seed_keys
 
 ITERATIONS_PER_SWITCH = 10
 SETTINGS: dict[str, Any] = dict(
@@ -60,14 +60,12 @@ def frodo_errors(options: Options, say: Say, **settings: Any) -> np.ndarray:
     training = OnlineTraining.create(task, config)
     make = rules.maker(config.rule, task.observation)
 
-    def one_seed(key):
-        rule_key, key = jax.random.split(key)
+    def one_seed(rule_key, key):
         state = training.init(make(rule_key), key)
         return errors(training.iterate, state, task.env, iterations(options))
 
-    return np.asarray(
-        jax.jit(jax.vmap(one_seed, out_axes=1))(seed_keys(options.seed, options.seeds))
-    )
+    keys = seed_keys(options.seed, options.seeds)
+    return np.asarray(jax.jit(jax.vmap(one_seed, out_axes=1))(rule_keys(keys), keys))
 
 
 def best_fixed(options: Options, say: Say) -> tuple[np.ndarray, str]:

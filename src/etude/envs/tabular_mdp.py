@@ -1,0 +1,87 @@
+"""Random tabular MDPs (arXiv 1611.02779, section 3.2)."""
+
+from functools import cached_property
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnax.environments import environment, spaces
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from etude.envs import pictures
+
+
+class MDPTask(eqx.Module):
+    transitions: Float[Array, "states actions states"]
+    rewards: Float[Array, "states actions"]
+    """Their means; what is paid has unit variance around them."""
+
+
+class MDPState(eqx.Module):
+    place: Int[Array, ""]
+    time: Int[Array, ""]
+
+
+class TabularMDP(environment.Environment[Any, Any]):
+    """`states` and `actions` whose rewards and transitions each task draws anew.
+
+    Mean rewards are drawn from N(1, 1) and transitions from a flat Dirichlet distribution; a
+    reward has unit variance; an episode has `horizon` steps from state 0.
+    """
+
+    def __init__(self, states: int = 10, actions: int = 5, horizon: int = 10):
+        super().__init__()
+        if min(states, actions, horizon) < 1:
+            raise ValueError("An MDP needs states, actions and a horizon of at least 1.")
+        self.states, self.actions, self.horizon = states, actions, horizon
+
+    @cached_property
+    def default_params(self) -> Any:  # type: ignore[override]
+        return jax.jit(self.sample_task)(jax.random.key(0))
+
+    @property
+    def num_actions(self) -> int:
+        return self.actions
+
+    def sample_task(self, key: PRNGKeyArray) -> MDPTask:
+        transition_key, reward_key = jax.random.split(key)
+        shape = (self.states, self.actions)
+        transitions = jax.random.dirichlet(transition_key, jnp.ones(self.states), shape)
+        return MDPTask(transitions, 1.0 + jax.random.normal(reward_key, shape))
+
+    def reset_env(self, key: Array, params: MDPTask) -> tuple[Array, MDPState]:
+        state = MDPState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+        return self._observe(state), state
+
+    def step_env(
+        self, key: Array, state: MDPState, action: Any, params: MDPTask
+    ) -> tuple[Array, MDPState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
+        place_key, reward_key = jax.random.split(key)
+        reward = params.rewards[state.place, action] + jax.random.normal(reward_key)
+        place = jax.random.categorical(place_key, jnp.log(params.transitions[state.place, action]))
+        state = MDPState(place.astype(jnp.int32), state.time + 1)
+        return self._observe(state), state, reward, state.time >= self.horizon, {}
+
+    def is_truncated(self, state: MDPState, params: MDPTask) -> Bool[Array, ""]:
+        return jnp.zeros((), bool)  # what comes after the horizon does not count
+
+    def _observe(self, state: MDPState) -> Float[Array, " states"]:
+        return jax.nn.one_hot(state.place, self.states)
+
+    def render(self, state: MDPState, params: MDPTask) -> np.ndarray:
+        """Mean rewards, states across and actions down; the agent is in a column of its own."""
+        means = np.asarray(params.rewards).T
+        shares = (means - means.min()) / max(float(np.ptp(means)), 1e-6)
+        low, high = np.array((30, 36, 48)), np.array((255, 196, 77))
+        colours = low + shares[..., None] * (high - low)
+        return pictures.cells(
+            np.concatenate([np.full((1, self.states, 3), 16.0), colours]), (0, int(state.place))
+        )
+
+    def action_space(self, params: MDPTask | None = None) -> spaces.Discrete:
+        return spaces.Discrete(self.actions)
+
+    def observation_space(self, params: MDPTask) -> spaces.Box:
+        return spaces.Box(0.0, 1.0, (self.states,), jnp.float32)
