@@ -105,7 +105,7 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, tmp_pat
         (["train", "--env", "catch", "--rule", "frodo", "--outer", "frdo"], "no rule 'frdo'"),
         (["train", "--env", "catch", "--rule", "frodo", "--replay-share", "0.5"], "no use for"),
         (["reproduce", "frodo-cach"], "did you mean 'frodo-catch'"),
-        (["reproduce", "frodo-catch", "--seeds", "0"], "seeds must be at least 1"),
+        (["reproduce", "frodo-catch", "--seeds", "1"], "seeds must be at least 2"),
         (["discover", "--envs", "catch,katch"], "did you mean 'catch'"),
         (["discover", "--from", "disco103"], "put disco_103.npz into"),
         (["discover", "--agents", "0"], "agents must be at least 1"),
@@ -232,6 +232,17 @@ def test_ctrl_c_saves_and_says_how_to_go_on(environment, etude, tmp_path):
     assert process.wait(timeout=60) == 130
     _, header = read_arrays(tmp_path / "run" / "checkpoint")
     assert header["updates"] > 0
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_reproduction_at_once(environment, tmp_path):
+    """Even while it is in a compiled program, and without a trace."""
+    process = start(environment, tmp_path, "frodo-random-walk", "--out", "out", command="reproduce")
+    wait_for((tmp_path / "out").exists, process, tmp_path)
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=5) == 130
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

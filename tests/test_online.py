@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude import rules
+from etude import optim, rules
 from etude.agent import Agent, NetworkConfig
 from etude.config import TrainConfig
 from etude.discovery import meta_gradient
@@ -18,9 +18,10 @@ from etude.learner import Learner
 from etude.online import Life, OnlineProblem, reference_rule
 from etude.presets import resolve
 from etude.returns import lambda_returns
-from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
+from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticTargets
 from etude.rules.frodo import Frodo, FrodoConfig
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
+from etude.storage import named_leaves
 from etude.trainer import Setup, open_folder, run, train
 from etude.training import Training, make_optimiser
 from tests.conftest import random_like
@@ -41,10 +42,10 @@ class Recorded(OnlineProblem):
         return state.world, key, {name: jnp.zeros(()) for name in totals}
 
 
-def make_problem(**settings) -> Recorded:
+def make_problem(optimiser=OPTIMISER, **settings) -> Recorded:
     config = resolve(TrainConfig(env="catch", learn_rule=True, **settings), "frodo")
     training = Training.create(make("catch"), config)
-    training = dataclasses.replace(training, optimiser=OPTIMISER)
+    training = dataclasses.replace(training, optimiser=optimiser)
     return Recorded(training, reference_rule("actor_critic:td_lambda=0.9"))
 
 
@@ -53,7 +54,7 @@ def make_life(rule, problem) -> Life:
         heads, network = rule.heads(ACTIONS), NetworkConfig(torso=(6, 5))
         return Agent(jnp.zeros(OBSERVATION), ACTIONS, heads, network, key=jax.random.key(0))
 
-    learner = Learner.create(random_like(agent), rule, OPTIMISER)
+    learner = Learner.create(random_like(agent), rule, problem.training.optimiser)
     warm = jax.tree.map(lambda x: x + (5 if x.dtype == int else 0.1), learner.optimiser_state)
     learner = Learner(learner.agent, warm, learner.rule_state)
     moments = jax.tree.map(lambda x: x + 0.3, problem.reference.init(learner.agent))
@@ -69,6 +70,10 @@ CASES = {
             FrodoConfig(hidden=3, observe=True).fitted(jnp.zeros(OBSERVATION)),
             key=jax.random.key(0),
         ),
+        {},
+    ),
+    "frodo that reads across episodes": (
+        lambda: Frodo(FrodoConfig(hidden=3, across=True), key=jax.random.key(0)),
         {},
     ),
     "frodo that revises": (
@@ -93,6 +98,58 @@ def test_finite_differences(case, monkeypatch):
     plain = jax.jit(lambda rule: meta_gradient(problem, rule, life, *experience))(rule)
     assert dead_leaves(plain.gradient) == []
     check_finite_differences((rule, life, *experience), monkeypatch, problem)
+
+
+class Pinned(ActorCritic):
+    """A reference whose targets are what they once were."""
+
+    constant: ActorCriticTargets
+
+    def __init__(self, constant: ActorCriticTargets, config: ActorCriticConfig):
+        super().__init__(config)
+        self.constant = constant
+
+    def targets(self, agent, state, rollout):
+        return self.constant, state
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(
+    "create, number",
+    [
+        (lambda: Frodo(FrodoConfig(hidden=3), key=jax.random.key(0)), 3),
+        # The values in its targets are constants, too, and after one update depend on the rule.
+        (lambda: MetaGrad(MetaGradConfig(normalise=False, tell=False)), 1),
+    ],
+)
+def test_the_outer_targets_are_constants(create, number):
+    """The gradient as training uses it, with nothing patched, is that of an outer loss whose
+    targets stay what they are at the rule's present parameters. Plain gradient descent: no other
+    constants play a part."""
+    rule, problem = random_like(create), make_problem(optimiser=optim.make_optimiser("sgd", 0.1))
+    life = make_life(rule, problem)
+    updates, last = stack([make_rollout(i) for i in range(number)]), make_rollout(3, steps=7)
+    function = jax.jit(lambda rule: meta_gradient(problem, rule, life, updates, last))
+    found = function(rule)
+    constant, _ = problem.reference.targets(found.state.learner.agent, life.reference_state, last)
+    pinned = dataclasses.replace(problem, reference=Pinned(constant, problem.reference.config))
+    loss = jax.jit(
+        lambda rule: meta_gradient(pinned, rule, life, updates, last).metrics["meta_loss"]
+    )
+    leaves, tree = jax.tree.flatten(rule)
+    random, step = np.random.default_rng(0), 1e-5
+    for i, (name, slope) in enumerate(named_leaves(found.gradient).items()):
+        direction = random.normal(size=slope.shape)
+        ends = [
+            loss(
+                jax.tree.unflatten(tree, [*leaves[:i], leaves[i] + x * direction, *leaves[i + 1 :]])
+            )
+            for x in (step, -step)
+        ]
+        expected = (ends[0] - ends[1]) / (2.0 * step)
+        np.testing.assert_allclose(
+            np.vdot(slope, direction), expected, rtol=1e-5, atol=1e-9, err_msg=name
+        )
 
 
 @pytest.mark.usefixtures("x64")
@@ -244,3 +301,29 @@ def test_the_agent_is_told_what_the_rule_has_learned():
 def test_mistakes_get_a_sentence(rule, settings, words):
     with pytest.raises(UserError, match=words):
         train("catch", rule, steps=100, **settings)
+
+
+def test_what_the_agent_is_told_does_not_decay():
+    settings = dict(weight_decay=1.0, learning_rate=1e-2, steps=640, log_every=5)
+    result = train(
+        "catch:rows=4,columns=3",
+        "metagrad",
+        learn_rule=False,
+        **dict(batch=8, rollout=4) | settings,
+    )
+    told = result.agent().torso.context.told
+    np.testing.assert_array_equal(told.bias, MetaGrad().coefficients.bias)
+
+
+@pytest.mark.parametrize(
+    "rule, settings, words",
+    [
+        ("actor_critic", dict(revise=1.0), "--revise is for a rule that learns"),
+        ("actor_critic", dict(outer="actor_critic"), "--outer is for a rule that learns"),
+        ("frodo", dict(revise=1.0, inner_updates=1), "--inner-updates 2"),
+        ("frodo", dict(outer="actor_critic:bins=601"), "bins=0"),
+    ],
+)
+def test_settings_that_would_do_nothing_are_mistakes(rule, settings, words):
+    with pytest.raises(UserError, match=words):
+        Setup.create(TrainConfig(env="catch:rows=4,columns=3", rule=rule, **settings))

@@ -9,10 +9,11 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import jax
 import tyro
@@ -27,6 +28,8 @@ from etude.errors import UserError, reason
 from etude.progress import ProgressReport, duration
 from etude.rules.weights import cache_dir
 from etude.runs import RunFolder
+
+Result = TypeVar("Result")
 
 app = tyro.extras.SubcommandApp()
 out = Console()
@@ -299,18 +302,41 @@ def reproduce(
         close = difflib.get_close_matches(name, EXPERIMENTS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "`etude reproduce --list` lists them."
         raise UserError(f"There is no experiment {name!r}: {hint}")
-    if seeds < 1 or not checks.seed(seed):
-        raise UserError(f"--seeds must be at least 1, and --seed {checks.SEED}.")
+    if seeds < 2 or not checks.seed(seed):
+        raise UserError(
+            f"--seeds must be at least 2, for there to be an interval, and --seed {checks.SEED}."
+        )
     folder = RunFolder.create(out, f"reproduce-{name}")
     options = Options(quick, seeds, seed)
     started = time.monotonic()
-    result = EXPERIMENTS[name].run(options, say)
+    result = _interruptible(lambda: EXPERIMENTS[name].run(options, say), folder)
     write(result, name, options, folder)
     _print_verdicts(result.verdicts)
     took = duration(time.monotonic() - started)
     say(f"{took}, {seeds} seeds. Figure and numbers: {folder.path}")
     if quick:
         say("This was the short version: its verdicts mean nothing.")
+
+
+def _interruptible(work: Callable[[], Result], folder: RunFolder) -> Result:
+    """The result of work that may be one program of minutes. It runs beside the main thread, which
+    alone hears of Ctrl-C, and is then left where it is: it has nothing yet to be kept."""
+
+    def quit(*_: object) -> NoReturn:
+        say("\nStopped; nothing was kept.")
+        with suppress(OSError):
+            folder.path.rmdir()
+        os._exit(130)
+
+    before = signal.signal(signal.SIGINT, quit)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(work)
+            while wait([future], timeout=0.2).not_done:
+                pass
+            return future.result()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _list_experiments(experiments: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ class TrainConfig:
     replay_capacity: int | None = None
     """Trajectories kept for replay."""
     learning_rate: float | None = None
-    """Step size of Adam."""
+    """Step size of the agent's optimiser."""
     schedule: Literal["constant", "cosine"] | None = None
     """How the learning rate goes on after the warm-up: constant, or along a cosine to 0."""
     warmup: int | None = None
@@ -46,7 +46,7 @@ class TrainConfig:
     weight_decay: float | None = None
     """Decoupled weight decay (AdamW)."""
     max_update: float | None = None
-    """Each entry of Adam's normalised step is clipped to ± this."""
+    """Each entry of the optimiser's normalised step is clipped to ± this."""
     torso: tuple[int, ...] | None = None
     """Widths of the torso's layers."""
     conv: tuple[int, ...] | None = None

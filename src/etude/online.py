@@ -182,6 +182,8 @@ def reference_rule(spec: str | None) -> Rule:
     """The rule of the outer loss. Its values are plain numbers, like those of the rules that learn
     online, since they share an agent."""
     name, settings = specs.split(spec or "actor_critic")
+    if name == "actor_critic" and settings.get("bins", "0") != "0":
+        raise UserError(f"--outer {spec}: values are plain numbers here, bins=0.")
     plain = {"bins": "0"} if name == "actor_critic" else {}
     reference = rules.load(specs.join(name, settings | plain))
     if jax.tree.leaves(reference):

@@ -6,6 +6,7 @@ from typing import Any
 
 from etude import specs
 from etude.config import TrainConfig
+from etude.errors import UserError
 
 BASE: dict[str, Any] = dict(
     steps=500_000,
@@ -24,12 +25,16 @@ BASE: dict[str, Any] = dict(
     head=128,
     optimiser="adam",
     learn_rule=False,
+)
+
+ONLINE: dict[str, Any] = dict(
     inner_updates=5,
     outer="actor_critic",
     meta_optimiser="adam",
     meta_learning_rate=1e-3,
     revise=0.0,
 )
+"""Further settings, of rules that learn while their agents do."""
 
 RULE = "rule"
 """Under this name a preset holds settings of the rule itself."""
@@ -76,6 +81,16 @@ PRESETS: list[tuple[str, str, dict[str, Any]]] = [
         ),
     ),
     ("frodo", "*", dict(rollout=20, learning_rate=1e-3, torso=(128, 128))),
+    (
+        "frodo",
+        "catch",
+        dict(
+            rollout=5,
+            meta_learning_rate=1e-2,
+            outer="actor_critic:td_lambda=1,entropy_cost=0.2",
+            rule=dict(entropy_cost=0.2),
+        ),
+    ),
     ("metagrad", "*", dict(rollout=20, learning_rate=1e-3, torso=(128, 128))),
     ("policy_gradient", "*", dict(batch=64, rollout=64, learning_rate=1e-3, torso=(128, 128))),
     ("policy_gradient", "catch", dict(steps=200_000, batch=32, rollout=28)),
@@ -93,19 +108,34 @@ def resolve(
     its settings."""
     env, _ = specs.split(config.env)
     rule, given = specs.split(config.rule)
-    values, rule_settings = dict(BASE), {}
+    values, rule_settings = BASE | ONLINE, {}
     for rule_pattern, env_pattern, settings in PRESETS:
         fits = fnmatch.fnmatch(rule, rule_pattern) or fnmatch.fnmatch(rule_kind, rule_pattern)
         if fits and fnmatch.fnmatch(env, env_pattern):
             values |= settings
             rule_settings |= values.pop(RULE, {})
     values |= suggested or {}
+    learns = values["learn_rule"] if config.learn_rule is None else config.learn_rule
+    if not learns:
+        _refuse_online(config)
+        values = {k: v for k, v in values.items() if k not in ONLINE}
     gaps = {k: v for k, v in values.items() if getattr(config, k) is None}
     if rule == rule_kind and not rule_is_made:  # a rule from a file brings its own settings
         gaps["rule"] = specs.join(rule, {k: str(v) for k, v in rule_settings.items()} | given)
     full = dataclasses.replace(config, **gaps)
-    if full.outer_rollout is None:
+    if learns and full.outer_rollout is None:
         full = dataclasses.replace(full, outer_rollout=full.rollout)
     if full.log_every is None:
         full = dataclasses.replace(full, log_every=max(1, full.updates // 100))
     return full
+
+
+def _refuse_online(config: TrainConfig) -> None:
+    """Settings that would do nothing are mistakes."""
+    for name in (*ONLINE, "outer_rollout"):
+        if getattr(config, name) is not None:
+            flag = name.replace("_", "-")
+            raise UserError(
+                f"--{flag} is for a rule that learns while its agents do: frodo, metagrad, or "
+                "another with --learn-rule."
+            )

@@ -46,10 +46,9 @@ class RunFolder:
         path = Path(out) if out else _fresh_path(name)
         with _disk_errors(f"Cannot write to {path}"):
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise UserError(
-                    f"{path} is there already: choose another --out, or continue that run with "
-                    f"--resume {path}."
-                )
+                is_run = (path / CONFIG).is_file()
+                hint = f", or continue that run with --resume {path}" if is_run else ""
+                raise UserError(f"{path} is there already: choose another --out{hint}.")
             path.mkdir(parents=True, exist_ok=True)
         return RunFolder(path)
 
