@@ -75,6 +75,9 @@ class LSTM(eqx.Module):
         hidden, cell = (jnp.zeros((*batch, self.size), self.w.dtype) for _ in range(2))
         return LSTMState(hidden, cell)
 
+    def output(self, state: LSTMState) -> Float[Array, "*batch hidden"]:
+        return state.hidden
+
     def input_gates(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch gates"]:
         """The input's share of the gates, with the bias: all time steps can be done at once."""
         gates = x @ self.w[: -self.size]
@@ -109,6 +112,42 @@ def lstm_transition(gates: Float[Array, "*batch gates"], cell: Float[Array, "*ba
     i, g, f, o = jnp.split(gates, 4, axis=-1)
     cell = jax.nn.sigmoid(f + 1.0) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
     return LSTMState(jax.nn.sigmoid(o) * jnp.tanh(cell), cell)
+
+
+class GRU(eqx.Module):
+    """GRU cell (arXiv 1406.1078): update and reset gates from `[x, h] @ w + b`, then a candidate
+    that sees as much of the old state as the reset gate lets through."""
+
+    w: Float[Array, "inputs+hidden 2*hidden"]
+    b: Float[Array, " 2*hidden"]
+    candidate: Linear
+
+    def __init__(self, inputs: int, hidden: int, *, key: PRNGKeyArray):
+        gate_key, candidate_key = jax.random.split(key)
+        fan_in = inputs + hidden
+        self.w = truncated_normal(gate_key, (fan_in, 2 * hidden), fan_in**-0.5)
+        self.b = jnp.zeros(2 * hidden)
+        self.candidate = Linear(fan_in, hidden, key=candidate_key)
+
+    @property
+    def size(self) -> int:
+        return self.b.shape[0] // 2
+
+    def zero_state(self, *batch: int) -> Float[Array, "*batch hidden"]:
+        return jnp.zeros((*batch, self.size), self.w.dtype)
+
+    def output(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
+        return state
+
+    def __call__(
+        self, x: Float[Array, "*batch inputs"], state: Float[Array, "*batch hidden"]
+    ) -> Float[Array, "*batch hidden"]:
+        both = jnp.concatenate([x, state], axis=-1) @ self.w
+        update, reset = jnp.split(
+            jax.nn.sigmoid(both + jnp.broadcast_to(self.b, both.shape)), 2, -1
+        )
+        candidate = jnp.tanh(self.candidate(jnp.concatenate([x, reset * state], axis=-1)))
+        return (1.0 - update) * state + update * candidate
 
 
 class Conv(eqx.Module):

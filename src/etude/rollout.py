@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from etude.envs import Task
+from etude.trees import choose
 from etude.types import Rollout
 
 Policy = Callable[[PyTree[Array]], Float[Array, "B A"]]
@@ -49,13 +50,6 @@ def reset(task: Task, key: PRNGKeyArray, num_envs: int) -> Actors:
     )
 
 
-def _where(condition: Bool[Array, " B"], yes: PyTree, no: PyTree) -> PyTree:
-    def choose(a, b):
-        return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - 1)), a, b)
-
-    return jax.tree.map(choose, yes, no)
-
-
 def step(
     task: Task, policy: Policy, actors: Actors, key: PRNGKeyArray
 ) -> tuple[Actors, tuple[Rollout, Episodes]]:
@@ -70,12 +64,12 @@ def step(
 
     # At a seam nothing is played: the environment, reset already, stays as it is.
     seam = actors.at_seam
-    env_state = _where(seam, actors.env_state, env_state)
+    env_state = choose(seam, actors.env_state, env_state)
     reward = jnp.where(seam, 0.0, reward).astype(actors.episode_return.dtype)
     terminal = terminated.astype(bool) & ~seam
     cut = truncated.astype(bool) & ~terminal & ~seam
-    observation = _where(cut, info["final_observation"], next_observation)
-    observation = _where(seam, actors.next_first, observation)
+    observation = choose(cut, info["final_observation"], next_observation)
+    observation = choose(seam, actors.next_first, observation)
 
     ended = terminal | cut
     returns = actors.episode_return + reward

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from etude.distributions import log_prob
 from etude.returns import gae
+from etude.trees import choose
 
 Policy = Callable[[PyTree[Array]], Float[Array, "*batch A"]]
 """From observations to the logits of the actions."""
@@ -79,9 +80,6 @@ def play(
             keys, state, action, task
         )
 
-        def frozen(new, old):
-            return jnp.where(alive.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
-
         record = (
             observation,
             action,
@@ -89,7 +87,7 @@ def play(
             log_prob(logits, action),
             alive,
         )
-        state, observation = jax.tree.map(frozen, (moved, after), (state, observation))
+        state, observation = choose(alive, (moved, after), (state, observation))
         return (state, observation, alive & ~ended), record
 
     start = (state, observation, jnp.ones(number, bool))

@@ -19,6 +19,7 @@ from etude.optim import scale_by_adam
 from etude.packing import pack, unpack
 from etude.rules.base import Rule
 from etude.training import Training, World
+from etude.trees import choose
 from etude.types import Metrics, Rollout
 
 
@@ -52,15 +53,6 @@ class RuleUpdate(eqx.Module):
     total: Rule
     agents: Int[Array, ""]
     """How many meta-gradients were finite and are in the sum."""
-
-
-def choose(flag: Bool[Array, "*agents"], yes: PyTree, no: PyTree) -> PyTree:
-    """For each agent the one tree or the other."""
-
-    def pick(a, b):
-        return jnp.where(flag.reshape(flag.shape + (1,) * (a.ndim - flag.ndim)), a, b)
-
-    return jax.tree.map(pick, yes, no)
 
 
 def all_finite(tree: PyTree) -> Bool[Array, ""]:

@@ -1,0 +1,125 @@
+"""RL² and E-RL²: what the policy sees, what it is paid for, and what a trial is."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from etude.adaptation.rl2 import (
+    RecurrentPolicy,
+    Seen,
+    Trials,
+    play_trials,
+    replay,
+    trial_advantages,
+)
+from etude.distributions import log_prob
+from etude.envs import make
+from etude.nn import GRU
+
+
+def trials_on(spec, episodes, number=6, cell="gru"):
+    task = make(spec)
+    policy = RecurrentPolicy(
+        task.observation, task.num_actions, hidden=7, cell=cell, key=jax.random.key(0)
+    )
+    # Heads that start near 0 would hide what the memory holds.
+    policy = eqx.tree_at(lambda p: p.pi.w, policy, replace_fn=lambda w: 100.0 * w)
+    tasks = jax.vmap(task.env.sample_task)(jax.random.split(jax.random.key(1), number))
+    trials = jax.jit(lambda key: play_trials(task.env, policy, tasks, key, episodes))(
+        jax.random.key(2)
+    )
+    return task.env, policy, trials
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_a_replay_of_trials_is_what_was_played(cell):
+    _, policy, trials = trials_on("krazy_world", 3, cell=cell)
+    logits, value = replay(policy, trials)
+    mask = np.asarray(trials.mask)
+    assert not mask.all()  # some died early
+    again = log_prob(logits, trials.action)
+    np.testing.assert_allclose(again[mask], trials.log_prob[mask], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(value[mask], trials.value[mask], rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_seen_comes_from_the_step_before():
+    env, _, trials = trials_on("bandit:arms=3,pulls=4", 2)
+    seen, horizon = trials.seen, env.horizon
+    assert trials.mask.all() and trials.action.shape == (8, 6)
+    np.testing.assert_array_equal(seen.action[0], -1)
+    np.testing.assert_array_equal(seen.action[1:], trials.action[:-1])  # across episodes, too
+    np.testing.assert_array_equal(seen.reward[1:], trials.reward[:-1])
+    expected = np.zeros((8, 6), bool)
+    expected[horizon] = True  # the first step of the second episode
+    np.testing.assert_array_equal(seen.ended, expected)
+    np.testing.assert_array_equal(trials.episode, [0] * 4 + [1] * 4)
+    totals = np.asarray(trials.reward).reshape(2, 4, 6).sum(axis=1)
+    np.testing.assert_allclose(trials.returns(), totals.mean(axis=0))
+    np.testing.assert_allclose(trials.returns(first=1), totals[1])
+
+
+def test_an_end_before_the_horizon_is_seen_by_the_next_episode():
+    env, _, trials = trials_on("krazy_world", 2, number=30)
+    horizon = env.horizon
+    lengths = np.asarray(trials.mask[:horizon]).sum(axis=0)
+    assert lengths.min() < horizon
+    last = np.asarray(trials.action)[lengths - 1, np.arange(30)]
+    np.testing.assert_array_equal(trials.seen.action[horizon], last)
+    np.testing.assert_array_equal(trials.seen.ended[horizon], True)
+
+
+def hand_made(reward, value, mask, episode):
+    column = lambda x, kind=float: jnp.asarray(x, kind)[:, None]  # noqa: E731
+    seen = Seen(column(reward)[..., None], column(episode, int), column(reward), column(mask, bool))
+    return Trials(
+        seen=seen,
+        action=column(episode, jnp.int32),
+        reward=column(reward),
+        log_prob=column(reward),
+        value=column(value),
+        mask=column(mask, bool),
+        episode=jnp.asarray(episode),
+    )
+
+
+def test_advantages_go_on_over_the_episodes_of_a_trial():
+    trials = hand_made([1.0, 0.0, 2.0], [0.5, 9.0, 1.0], [True, False, True], [0, 0, 1])
+    ours, returns = trial_advantages(trials, 0.5, 0.5)
+    delta = [1.0 + 0.5 * 1.0 - 0.5, 2.0 - 1.0]  # the step that does not count takes no time
+    expected = [delta[0] + 0.25 * delta[1], 0.0, delta[1]]
+    np.testing.assert_allclose(ours[:, 0], expected)
+    np.testing.assert_allclose(returns[:, 0], [expected[0] + 0.5, 0.0, expected[2] + 1.0])
+
+
+def test_explore_rewards_do_not_reach_the_returns():
+    trials = hand_made([5.0, 7.0, 2.0], [0.0, 0.0, 0.0], [True, True, True], [0, 0, 1])
+    _, all_paid = trial_advantages(trials, 1.0, 1.0)
+    _, paid_late = trial_advantages(trials, 1.0, 1.0, explore=1)
+    np.testing.assert_allclose(all_paid[:, 0], [14.0, 9.0, 2.0])
+    np.testing.assert_allclose(paid_late[:, 0], [2.0, 2.0, 2.0])
+
+
+def test_explore_rewards_reach_the_forward_pass():
+    _, policy, trials = trials_on("bandit:arms=3,pulls=4", 2)
+    other = dataclasses.replace(
+        trials, seen=trials.seen._replace(reward=trials.seen.reward.at[1].add(1.0))
+    )
+    before, after = replay(policy, trials)[0], replay(policy, other)[0]
+    np.testing.assert_array_equal(before[0], after[0])
+    assert (np.abs(before[1:] - after[1:]).max(axis=(1, 2)) > 1e-4).all()
+
+
+def test_a_gru_by_hand():
+    gru = GRU(1, 1, key=jax.random.key(0))
+    w, b = np.array([[0.3, -0.5], [0.8, 0.2]]), np.array([0.1, -0.2])
+    parts = (jnp.asarray(w), jnp.asarray(b), jnp.array([[0.7], [1.5]]), jnp.array([0.05]))
+    gru = eqx.tree_at(lambda g: (g.w, g.b, g.candidate.w, g.candidate.b), gru, parts)
+    x, h = 0.6, -0.4
+    update, reset = 1 / (1 + np.exp(-(np.array([x, h]) @ w + b)))
+    new = np.tanh(x * 0.7 + reset * h * 1.5 + 0.05)
+    ours = gru(jnp.array([x]), jnp.array([h]))
+    np.testing.assert_allclose(ours[0], (1 - update) * h + update * new, rtol=1e-6)
