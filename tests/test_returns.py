@@ -304,3 +304,10 @@ def test_two_hot_survives_extreme_logits():
     )(logits)
     np.testing.assert_allclose(loss, 2e4)  # all weight on a bin 2e4 below the peak
     assert np.isfinite(gradient).all()
+
+
+def test_nothing_is_gained_beyond_the_clip():
+    ratio = jnp.log(jnp.array([1.5, 1.5, 0.5, 0.5, 1.1]))
+    advantage = jnp.array([2.0, -2.0, 2.0, -2.0, 1.0])
+    ours = returns.clipped_objective(ratio, jnp.zeros(5), advantage, 0.2)
+    np.testing.assert_allclose(ours, [2.4, -3.0, 1.0, -1.6, 1.1], rtol=1e-6)

@@ -6,9 +6,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from etude.adaptation.rl2 import (
+    PPO,
     RecurrentPolicy,
     Seen,
     Trials,
@@ -18,6 +20,7 @@ from etude.adaptation.rl2 import (
 )
 from etude.distributions import log_prob
 from etude.envs import make
+from etude.envs.bandit import Bandit, BanditParams
 from etude.nn import GRU
 
 
@@ -56,7 +59,7 @@ def test_what_is_seen_comes_from_the_step_before():
     expected = np.zeros((8, 6), bool)
     expected[horizon] = True  # the first step of the second episode
     np.testing.assert_array_equal(seen.ended, expected)
-    np.testing.assert_array_equal(trials.episode, [0] * 4 + [1] * 4)
+    np.testing.assert_array_equal(trials.episode, np.repeat([0, 1], 4)[:, None].repeat(6, axis=1))
     totals = np.asarray(trials.reward).reshape(2, 4, 6).sum(axis=1)
     np.testing.assert_allclose(trials.returns(), totals.mean(axis=0))
     np.testing.assert_allclose(trials.returns(first=1), totals[1])
@@ -82,7 +85,7 @@ def hand_made(reward, value, mask, episode):
         log_prob=column(reward),
         value=column(value),
         mask=column(mask, bool),
-        episode=jnp.asarray(episode),
+        episode=column(episode, int),
     )
 
 
@@ -123,3 +126,34 @@ def test_a_gru_by_hand():
     new = np.tanh(x * 0.7 + reset * h * 1.5 + 0.05)
     ours = gru(jnp.array([x]), jnp.array([h]))
     np.testing.assert_allclose(ours[0], (1 - update) * h + update * new, rtol=1e-6)
+
+
+def test_a_policy_learns_to_find_the_arm_that_pays():
+    """Two arms, one of which always pays: one pull tells which, so 5.5 of 6 can be had, and without
+    memory 3."""
+    env = Bandit(arms=2, pulls=6)
+    optimiser, ppo = optax.adam(1e-2), PPO(entropy_cost=0.0)
+    policy = RecurrentPolicy(jnp.zeros(1), 2, hidden=16, key=jax.random.key(0))
+
+    def iterate(carry, key):
+        policy, state = carry
+        task_key, play_key, learn_key = jax.random.split(key, 3)
+        good = jax.random.bernoulli(task_key, 0.5, (64,)).astype(float)
+        tasks = jax.vmap(BanditParams)(jnp.stack([good, 1.0 - good], axis=-1))
+        trials = play_trials(env, policy, tasks, play_key, 1)
+        policy, state, _ = ppo.update(policy, optimiser, state, trials, learn_key)
+        return (policy, state), jnp.mean(trials.returns())
+
+    start = (policy, optimiser.init(policy))
+    earned = jax.jit(lambda keys: jax.lax.scan(iterate, start, keys)[1])(
+        jax.random.split(jax.random.key(1), 60)
+    )
+    assert abs(float(earned[0]) - 3.0) < 0.5
+    assert float(jnp.mean(earned[-5:])) > 5.2
+
+
+def test_minibatches_are_equal():
+    _, policy, trials = trials_on("bandit:arms=3,pulls=4", 2)
+    optimiser = optax.sgd(0.1)
+    with pytest.raises(ValueError, match="6 tasks do not make 4"):
+        PPO().update(policy, optimiser, optimiser.init(policy), trials, jax.random.key(0))

@@ -100,6 +100,19 @@ def gae(
     )
 
 
+def clipped_objective(
+    log_prob: Float[Array, "..."],
+    old_log_prob: Float[Array, "..."],
+    advantage: Float[Array, "..."],
+    clip: float,
+) -> Float[Array, "..."]:
+    """PPO's (arXiv 1707.06347): the advantage times π/π_old, from which nothing is gained any more
+    where the ratio is further than `clip` from 1."""
+    ratio = jnp.exp(log_prob - old_log_prob)
+    bounded = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
+    return jnp.minimum(ratio * advantage, bounded * advantage)
+
+
 SQUASH_EPSILON = 1e-3
 
 

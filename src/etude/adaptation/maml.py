@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PyTree
 
 from etude.adaptation.episodes import Episodes
 from etude.agent import Agent
+from etude.returns import clipped_objective
 
 Surrogate = Literal["plain", "lvc", "dice"]
 
@@ -63,10 +64,9 @@ def adapt(
 def clipped_loss(
     agent: Agent, episodes: Episodes, advantage: Float[Array, "T N"], clip: float
 ) -> Float[Array, ""]:
-    """PPO's (arXiv 1707.06347), over all steps that count."""
-    ratio = jnp.exp(episodes.log_likelihood(agent.policy) - episodes.log_prob)
-    bounded = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
-    return -episodes.mean(jnp.minimum(ratio * advantage, bounded * advantage))
+    """PPO's, over all steps that count."""
+    likelihood = episodes.log_likelihood(agent.policy)
+    return -episodes.mean(clipped_objective(likelihood, episodes.log_prob, advantage, clip))
 
 
 def exploration_loss(

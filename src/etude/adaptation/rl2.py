@@ -5,18 +5,22 @@ the whole trial is maximised. In E-RL² (arXiv 1803.01118) the first episodes ar
 the policy sees their rewards as ever, but is not paid for them.
 """
 
-from typing import Any, Literal, NamedTuple
+import dataclasses
+from typing import Any, Literal, NamedTuple, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from etude.adaptation.episodes import TaskDistribution
 from etude.agent import HEAD_STD, Flatten
-from etude.distributions import log_prob
+from etude.distributions import entropy, log_prob
 from etude.nn import GRU, LSTM, Linear
+from etude.returns import clipped_objective
 from etude.trees import choose
+from etude.types import Metrics
 
 Cell = Literal["gru", "lstm"]
 CELLS = {"gru": GRU, "lstm": LSTM}
@@ -88,14 +92,22 @@ class Trials(eqx.Module):
     log_prob: Float[Array, "T N"]
     value: Float[Array, "T N"]
     mask: Bool[Array, "T N"]
-    episode: Int[Array, " T"]
+    episode: Int[Array, "T N"]
     """Which of the trial's episodes each step belongs to."""
+
+    def mean(self, x: Float[Array, "T N"]) -> Float[Array, ""]:
+        """Over all steps that count."""
+        weight = self.mask.astype(x.dtype)
+        return jnp.sum(weight * x) / jnp.maximum(jnp.sum(weight), 1.0)
+
+    def of_tasks(self, tasks: Int[Array, " n"]) -> "Trials":
+        """Only those on some of the tasks."""
+        return jax.tree.map(lambda x: x[:, tasks], self)
 
     def returns(self, first: int = 0) -> Float[Array, " N"]:
         """The mean return of a trial's episodes from number `first` on."""
-        counts = (self.episode >= first)[:, None]
-        number = self.episode[-1] + 1 - first
-        return jnp.sum(jnp.where(counts, self.reward, 0.0), axis=0) / number
+        paid = jnp.where(self.episode >= first, self.reward, 0.0)
+        return jnp.sum(paid, axis=0) / (self.episode[-1] + 1 - first)
 
 
 def play_trials(
@@ -134,8 +146,9 @@ def play_trials(
         episode, (policy.start(number), nothing), jax.random.split(key, episodes)
     )
     record = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), record)
-    number_of_each = jnp.repeat(jnp.arange(episodes), env.horizon)
-    return jax.lax.stop_gradient(Trials(*record, episode=number_of_each))
+    steps = jnp.repeat(jnp.arange(episodes), env.horizon)
+    episode_of_each = jnp.broadcast_to(steps[:, None], (steps.shape[0], number))
+    return jax.lax.stop_gradient(Trials(*record, episode=episode_of_each))
 
 
 def replay(
@@ -158,7 +171,7 @@ def trial_advantages(
     """Generalised advantage estimates over a whole trial, and the returns that values should learn.
     The rewards of the first `explore` episodes do not count. Steps that do not count take no time.
     """
-    paid = jnp.where((trials.episode >= explore)[:, None], trials.reward, 0.0)
+    paid = jnp.where(trials.episode >= explore, trials.reward, 0.0)
 
     def back(carry, x):
         advantage_after, value_after = carry
@@ -175,3 +188,66 @@ def trial_advantages(
     xs = (paid, trials.value, trials.mask)
     advantage = jax.lax.scan(back, (zeros, zeros), xs, reverse=True)[1]
     return advantage, advantage + jnp.where(trials.mask, trials.value, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class PPO:
+    """How a recurrent policy learns from trials (arXiv 1707.06347)."""
+
+    discount: float = 0.99
+    td_lambda: float = 0.95
+    explore: int = 0
+    """Episodes at the start of each trial whose rewards do not count."""
+    clip: float = 0.2
+    epochs: int = 4
+    minibatches: int = 4
+    """Parts that each epoch divides the tasks into, at random."""
+    entropy_cost: float = 0.01
+    value_cost: float = 0.5
+
+    def loss(
+        self,
+        policy: RecurrentPolicy,
+        trials: Trials,
+        advantage: Float[Array, "T N"],
+        returns: Float[Array, "T N"],
+    ) -> tuple[Float[Array, ""], Metrics]:
+        logits, value = replay(policy, trials)
+        likelihood = log_prob(logits, trials.action)
+        gain = trials.mean(clipped_objective(likelihood, trials.log_prob, advantage, self.clip))
+        value_loss = 0.5 * trials.mean(jnp.square(value - returns))
+        bonus = trials.mean(entropy(logits))
+        total = -gain + self.value_cost * value_loss - self.entropy_cost * bonus
+        return total, {"loss": total, "value_loss": value_loss, "entropy": bonus}
+
+    def update(
+        self,
+        policy: RecurrentPolicy,
+        optimiser: optax.GradientTransformation,
+        optimiser_state: PyTree[Array],
+        trials: Trials,
+        key: PRNGKeyArray,
+    ) -> tuple[RecurrentPolicy, PyTree[Array], Metrics]:
+        """Several epochs over the trials; the metrics are means over all steps of the optimiser."""
+        number = trials.mask.shape[1]
+        if number % self.minibatches:
+            raise ValueError(f"{number} tasks do not make {self.minibatches} equal minibatches.")
+        advantage, returns = trial_advantages(trials, self.discount, self.td_lambda, self.explore)
+        mean = trials.mean(advantage)
+        deviation = jnp.sqrt(trials.mean(jnp.square(advantage - mean)) + 1e-8)
+        advantage = (advantage - mean) / deviation
+
+        def step(carry, tasks):
+            policy, state = carry
+            gradient, metrics = jax.grad(self.loss, has_aux=True)(
+                policy, trials.of_tasks(tasks), advantage[:, tasks], returns[:, tasks]
+            )
+            updates, state = optimiser.update(cast(Any, gradient), state, cast(Any, policy))
+            return (cast(Any, optax.apply_updates(cast(Any, policy), updates)), state), metrics
+
+        orders = jax.vmap(lambda k: jax.random.permutation(k, number))(
+            jax.random.split(key, self.epochs)
+        )
+        parts = orders.reshape(self.epochs * self.minibatches, -1)
+        (policy, optimiser_state), metrics = jax.lax.scan(step, (policy, optimiser_state), parts)
+        return policy, optimiser_state, jax.tree.map(jnp.mean, metrics)
