@@ -1,4 +1,4 @@
-"""The command line: `etude train`, `discover`, `reproduce`, `envs`, `rules`, `plot`, `play`."""
+"""The command line: `train`, `discover`, `adapt`, `reproduce`, `envs`, `rules`, `plot`, `play`."""
 
 import dataclasses
 import difflib
@@ -22,6 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from etude import checks, envs, rules
+from etude.adaptation.config import AdaptConfig
 from etude.config import TrainConfig
 from etude.discovery.config import DiscoverConfig
 from etude.errors import UserError, reason
@@ -127,14 +128,13 @@ def _check_run_options(checkpoint_seconds: float, tensorboard: bool) -> None:
         raise UserError("--tensorboard needs the package tensorboardX: pip install tensorboardX.")
 
 
-def _refuse_other_flags(length: str) -> None:
+def _refuse_other_flags(length: str, *more: str) -> None:
     """With --resume, even a flag that repeats a default would say something about the run."""
     allowed = {"--resume", length, "--checkpoint-seconds", "--tensorboard", "--no-tensorboard"}
     flags = (x.partition("=")[0].replace("_", "-") for x in sys.argv if x.startswith("--"))
-    if other := [x for x in flags if x not in allowed]:
+    if other := [x for x in flags if x not in allowed | set(more)]:
         raise UserError(
-            f"--resume goes on with the run's own settings: only {length} can change, "
-            f"not {other[0]}."
+            f"A run keeps its own settings: only {length} can change here, not {other[0]}."
         )
 
 
@@ -272,6 +272,89 @@ def _print_discovery(summary: dict[str, Any], folder: RunFolder) -> None:
 
 def _figure(x: float | None) -> str:
     return "–" if x is None else f"{x:.3g}"
+
+
+@app.command
+def adapt(
+    config: tyro.conf.OmitArgPrefixes[AdaptConfig] = AdaptConfig(),
+    out: str | None = None,
+    resume: str | None = None,
+    test: str | None = None,
+    checkpoint_seconds: float = 30.0,
+    tensorboard: bool = False,
+) -> None:
+    """Learn to adapt: meta-train a policy over tasks, so that it finds its way in new ones.
+
+    Args:
+        out: Folder for the run; by default a new one under runs/.
+        resume: Continue the run in this folder, to its end or to a later one given by --steps.
+        test: Adapt the policies of the run in this folder to fresh tasks; --test-tasks of them.
+        checkpoint_seconds: Time between checkpoints; 0 for one after each line of metrics.
+        tensorboard: Also write TensorBoard events into the run folder.
+    """
+    from etude.adaptation.trainer import AdaptRun, new_folder, open_folder
+
+    _check_run_options(checkpoint_seconds, tensorboard)
+    if test is not None:
+        _refuse_other_flags("--test-tasks", "--test", "--seed")
+        _test_adaptation(test, config.test_tasks, config.seed)
+        return
+    if resume is None:
+        work = AdaptRun.create(config)
+        folder = new_folder(work, out)
+    else:
+        _refuse_other_flags("--steps")
+        given = any(x.partition("=")[0] == "--steps" for x in sys.argv)
+        work, folder = open_folder(resume, config.steps if given else None)
+    with folder.locked():
+        _adapt(work, folder, checkpoint_seconds, tensorboard)
+
+
+def _adapt(work: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard: bool) -> None:
+    from etude.adaptation.trainer import plot, run
+
+    config = work.config
+    say(
+        f"Learning to adapt by {config.algo} on {config.tasks}: {config.seeds} seed(s), "
+        f"{work.updates:,} updates of {config.batch} tasks → {folder.path}"
+    )
+    total = work.updates * work.method.steps_per_update
+
+    def describe(record: dict[str, Any]) -> str:
+        return (
+            f"{record['steps']:,} of {total:,} steps · return on test tasks "
+            f"{record['test_before']:.3g} → {record['test_after']:.3g}"
+        )
+
+    progress = ProgressReport(out, "Training", work.updates, describe)
+    with _watched(progress, folder, checkpoint_seconds, tensorboard) as options:
+        summary = run(work, folder, **options)
+    if summary["updates"] < work.updates:
+        _stopped("adapt", folder)
+    plot(folder.metrics(), folder.path / "curve.png")
+    _print_scores(summary)
+    say(f"{duration(summary['seconds'])}, {summary['steps_per_second']:,.0f} steps/s.")
+    say(f"Adapt it to fresh tasks with: etude adapt --test {folder.path}")
+
+
+def _test_adaptation(path: str, number: int, seed: int) -> None:
+    from etude.adaptation.trainer import judged, open_folder
+
+    work, folder = open_folder(path)
+    restored = folder.restore(work.shapes())
+    if restored is None:
+        raise UserError(f"{path} holds no checkpoint yet.")
+    _print_scores(judged(work, restored[0], number, seed + 1))
+
+
+def _print_scores(scores: dict[str, Any]) -> None:
+    table = Table(box=None)
+    for column in (f"on {scores['fresh_tasks']} fresh tasks", "return", "95% interval"):
+        table.add_column(column)
+    for name in ("before", "after"):
+        mean, low, high = (_figure(scores[name][key]) for key in ("mean", "low", "high"))
+        table.add_row(f"{name} adapting", mean, f"{low} to {high}")
+    out.print(table, highlight=False)
 
 
 @app.command

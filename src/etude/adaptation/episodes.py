@@ -107,10 +107,11 @@ def advantages(
 
 
 def linear_values(
-    episodes: Episodes, features: Float[Array, "T N inputs"], discount: float, ridge: float = 1e-5
+    episodes: Episodes, features: Float[Array, "T N inputs"], discount: float, ridge: float = 1e-4
 ) -> Float[Array, "T N"]:
     """A baseline: the discounted returns of these very episodes, regressed on the features, their
-    squares, and powers of time (as in Duan et al., arXiv 1604.06778)."""
+    squares, and powers of time (as in Duan et al., arXiv 1604.06778). `ridge` is a share of the
+    mean diagonal: where features repeat each other, single precision needs no less."""
     steps, number = episodes.mask.shape
     time = jnp.broadcast_to(jnp.arange(steps)[:, None, None] / 100.0, (steps, number, 1))
     parts = [features, features**2, time, time**2, time**3, jnp.ones_like(time)]
@@ -118,6 +119,7 @@ def linear_values(
     goals = advantages(episodes, jnp.zeros((steps, number)), discount, 1.0)
     counted = inputs * episodes.mask[..., None]
     x, y = counted.reshape(steps * number, -1), goals.ravel()
-    normal = x.T @ x + ridge * jnp.eye(x.shape[1])
+    normal = x.T @ x
+    normal = normal + (ridge * jnp.trace(normal) / x.shape[1] + 1e-8) * jnp.eye(x.shape[1])
     weights = jnp.linalg.solve(normal, x.T @ y)
     return counted @ weights

@@ -267,8 +267,7 @@ class KrazyWorld(environment.Environment[Any, Any]):
     def render(self, state: KrazyState, params: KrazyTask) -> np.ndarray:
         board = np.where(np.asarray(state.taken), NORMAL, np.asarray(params.board))
         cells = COLOURS[board].reshape(self.level.size, self.level.size, 3)
-        agent = np.divmod(int(state.cell), self.level.size)
-        return pictures.cells(cells, agent)
+        return pictures.cells(cells, divmod(int(state.cell), self.level.size))
 
     def action_space(self, params: KrazyTask | None = None) -> spaces.Discrete:
         return spaces.Discrete(self.num_actions)

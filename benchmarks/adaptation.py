@@ -1,0 +1,90 @@
+"""Speed of Krazy World, and where the time of an update of MAML or RL² goes.
+
+    python -m benchmarks.adaptation
+
+The last line is one JSON object: case → units, temp_mb, compile_s (see `measure.py`), with the
+steps a second of acting and the shares of acting, adaptation and meta-update. Run it with nothing
+else running.
+"""
+
+import json
+from typing import Any
+
+import jax
+
+from benchmarks.measure import Measured, measure
+from etude import envs
+from etude import rollout as acting
+from etude.adaptation.config import AdaptConfig
+from etude.adaptation.method import draw_tasks
+from etude.adaptation.methods import ByGradient, Played, make_method
+from etude.agent import Agent, Heads, NetworkConfig
+
+STEPS, ENVS = 100, 256
+
+
+def act() -> Measured:
+    """A policy of 64×64 in 256 Krazy Worlds, each step of all of them."""
+    task = envs.make("krazy_world")
+    heads, network = Heads(state={"pi": 4}), NetworkConfig((64, 64))
+    agent = Agent(task.observation, 4, heads, network, key=jax.random.key(0))
+    actors = acting.reset(task, jax.random.key(1), ENVS)
+
+    def unroll(agent, actors, key):
+        after, rollout, _ = acting.unroll(task, agent.policy, actors, key, STEPS)
+        return after, rollout.reward
+
+    return measure(unroll, agent, actors, jax.random.key(2))
+
+
+def parts(algo: Any) -> dict[str, Measured]:
+    """What an update consists of: acting, adaptation (MAML's steps alone), learning from it all."""
+    config = AdaptConfig(algo=algo, tasks="krazy_world").filled()
+    task = envs.make(config.tasks)
+    env: Any = task.env
+    method = make_method(env, task.observation, config)
+    state = jax.jit(method.init)(jax.random.key(0))
+    tasks = jax.jit(lambda key: draw_tasks(env, key, config.batch))(jax.random.key(1))
+    key = jax.random.key(2)
+    played, _ = jax.jit(method.collect)(state.policy, tasks, key)
+    found = {
+        "acting": measure(method.collect, state.policy, tasks, key),
+        "meta_update": measure(method.learn, state.policy, state.optimiser_state, played, key),
+    }
+    if isinstance(method, ByGradient):
+
+        def adaptation(policy: Any, played: Played) -> Any:
+            step = jax.vmap(method._adapt, in_axes=(None, None, 0))
+            return step(policy.agent, policy.rates, played.inner[0])
+
+        found["adaptation"] = measure(adaptation, state.policy, played)
+    return found
+
+
+def main() -> None:
+    result: dict[str, Any] = {}
+    measured = act()
+    speed = 1e3 * STEPS * ENVS / measured.ms
+    result["krazy_world"] = _plain(measured) | {"steps_per_second": round(speed)}
+    print(f"Krazy World, acting included: {speed:,.0f} steps/s")
+    for algo in ("maml", "rl2"):
+        by_part = parts(algo)
+        # Acting has the steps of adaptation in it, since the policy after them acts as well.
+        inner = by_part["adaptation"].ms if "adaptation" in by_part else 0.0
+        times = {
+            "acting": by_part["acting"].ms - inner,
+            "adaptation": inner,
+            "meta_update": by_part["meta_update"].ms,
+        }
+        shares = {name: round(ms / sum(times.values()), 3) for name, ms in times.items()}
+        print(f"{algo}: {sum(times.values()):.0f} ms an update, {shares}")
+        result[algo] = {name: _plain(x) for name, x in by_part.items()} | {"shares": shares}
+    print(json.dumps(result))
+
+
+def _plain(x: Measured) -> dict[str, float]:
+    return {"units": x.units, "temp_mb": x.temp_mb, "compile_s": x.compile_s}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What the algorithms have in common: tasks in, a policy that adapts out."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from etude.adaptation.config import AdaptConfig
+from etude.adaptation.episodes import TaskDistribution
+from etude.types import Metrics
+
+
+class Scores(eqx.Module):
+    """Mean returns of an episode on each of N tasks, before adapting to it and after."""
+
+    before: Float[Array, " N"]
+    after: Float[Array, " N"]
+
+
+class AdaptState(eqx.Module):
+    """All that a run must not lose: this tree is the checkpoint."""
+
+    policy: PyTree[Array]
+    optimiser_state: PyTree[Array]
+    key: PRNGKeyArray
+
+
+class Method(abc.ABC):
+    """An algorithm, as pure functions: jit them, vmap them over seeds."""
+
+    def __init__(self, env: TaskDistribution, observation: PyTree, config: AdaptConfig):
+        self.env, self.observation, self.config = env, observation, config
+        self.optimiser = optax.adam(config.learning_rate)
+
+    @property
+    @abc.abstractmethod
+    def steps_per_update(self) -> int:
+        """Environment steps of an update."""
+
+    @abc.abstractmethod
+    def new_policy(self, key: PRNGKeyArray) -> Any:
+        """A policy that has learned nothing."""
+
+    @abc.abstractmethod
+    def collect(self, policy: Any, tasks: PyTree, key: PRNGKeyArray) -> tuple[Any, Scores]:
+        """What is played on the tasks, and how it went."""
+
+    @abc.abstractmethod
+    def learn(
+        self, policy: Any, optimiser_state: PyTree, played: Any, key: PRNGKeyArray
+    ) -> tuple[Any, PyTree, Metrics]:
+        """The policy after an update."""
+
+    def init(self, key: PRNGKeyArray) -> AdaptState:
+        policy_key, key = jax.random.split(key)
+        policy = self.new_policy(policy_key)
+        return AdaptState(policy, self.optimiser.init(policy), key)
+
+    def iterate(
+        self, state: AdaptState, pools: tuple[PyTree, PyTree]
+    ) -> tuple[AdaptState, Metrics]:
+        """One update, tested on the tasks of the second pool, which nothing is learned from."""
+        train, test = pools
+        key, task_key, play_key, learn_key, test_key = jax.random.split(state.key, 5)
+        tasks = self._tasks(train, task_key)
+        played, scores = self.collect(state.policy, tasks, play_key)
+        policy, optimiser_state, metrics = self.learn(
+            state.policy, state.optimiser_state, played, learn_key
+        )
+        _, tested = self.collect(policy, test, test_key)
+        metrics |= {
+            "before": jnp.mean(scores.before),
+            "after": jnp.mean(scores.after),
+            "test_before": jnp.mean(tested.before),
+            "test_after": jnp.mean(tested.after),
+        }
+        return AdaptState(policy, optimiser_state, key), metrics
+
+    def _tasks(self, pool: PyTree | None, key: PRNGKeyArray) -> PyTree:
+        """The tasks of an update: fresh ones, or some of those that there are."""
+        batch = self.config.batch
+        if pool is None:
+            return jax.vmap(self.env.sample_task)(jax.random.split(key, batch))
+        number = jax.tree.leaves(pool)[0].shape[0]
+        chosen = jax.random.choice(key, number, (batch,), replace=batch > number)
+        return jax.tree.map(lambda x: x[chosen], pool)
+
+
+def draw_tasks(env: TaskDistribution, key: PRNGKeyArray, number: int) -> PyTree:
+    return jax.vmap(env.sample_task)(jax.random.split(key, number))

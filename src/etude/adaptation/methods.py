@@ -1,0 +1,189 @@
+"""The four algorithms as methods: RL² and E-RL², MAML and E-MAML."""
+
+from typing import Any, NamedTuple, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from etude.adaptation.config import AdaptConfig
+from etude.adaptation.episodes import Episodes, TaskDistribution, advantages, linear_values, play
+from etude.adaptation.maml import adapt, clipped_loss, exploration_loss
+from etude.adaptation.method import Method, Scores
+from etude.adaptation.rl2 import PPO, RecurrentPolicy, Trials, play_trials
+from etude.agent import Agent, Heads, NetworkConfig
+from etude.distributions import entropy
+from etude.types import Metrics
+
+
+class Recurrent(Method):
+    """RL² and E-RL²: adaptation is what happens in the policy's state."""
+
+    @property
+    def steps_per_update(self) -> int:
+        config = self.config
+        assert config.episodes is not None
+        return config.batch * config.episodes * self.env.horizon
+
+    def new_policy(self, key: PRNGKeyArray) -> RecurrentPolicy:
+        config = self.config
+        return RecurrentPolicy(
+            self.observation, self.env.num_actions, config.hidden, config.cell, key=key
+        )
+
+    def collect(
+        self, policy: RecurrentPolicy, tasks: PyTree, key: PRNGKeyArray
+    ) -> tuple[Trials, Scores]:
+        """The first episode is before, those after `explore` episodes are after."""
+        config = self.config
+        assert config.episodes is not None and config.explore is not None
+        trials = play_trials(self.env, policy, tasks, key, config.episodes)
+        first = jnp.sum(jnp.where(trials.episode == 0, trials.reward, 0.0), axis=0)
+        return trials, Scores(first, trials.returns(config.explore))
+
+    def learn(
+        self, policy: RecurrentPolicy, optimiser_state: PyTree, played: Trials, key: PRNGKeyArray
+    ) -> tuple[RecurrentPolicy, PyTree, Metrics]:
+        return self._ppo.update(policy, self.optimiser, optimiser_state, played, key)
+
+    @property
+    def _ppo(self) -> PPO:
+        config = self.config
+        unpaid = config.explore if config.algo == "erl2" else 0
+        return PPO(
+            discount=config.discount,
+            td_lambda=config.td_lambda,
+            explore=unpaid or 0,
+            clip=config.clip,
+            epochs=config.epochs,
+            minibatches=config.minibatches,
+            entropy_cost=config.entropy_cost,
+        )
+
+
+class Start(eqx.Module):
+    """What MAML learns: the policy that every task starts from, and how far its steps go."""
+
+    agent: Agent
+    log_rates: PyTree[Float[Array, ""]]
+
+    @property
+    def rates(self) -> PyTree[Float[Array, ""]]:
+        return jax.tree.map(jnp.exp, self.log_rates)
+
+
+class Batch(NamedTuple):
+    """Episodes, and what their steps were worth."""
+
+    episodes: Episodes
+    advantage: Float[Array, "*tasks T N"]
+
+
+class Played(NamedTuple):
+    """On each task: the episodes that each step of adaptation learned from, and those after."""
+
+    inner: tuple[Batch, ...]
+    outer: Batch
+
+
+class ByGradient(Method):
+    """MAML and E-MAML: adaptation is a few steps of policy gradient."""
+
+    @property
+    def steps_per_update(self) -> int:
+        config = self.config
+        assert config.episodes is not None
+        return config.batch * config.episodes * self.env.horizon * (config.inner_steps + 1)
+
+    def new_policy(self, key: PRNGKeyArray) -> Start:
+        config = self.config
+        heads, network = Heads(state={"pi": self.env.num_actions}), NetworkConfig(config.torso)
+        agent = Agent(self.observation, self.env.num_actions, heads, network, key=key)
+        return Start(agent, jax.tree.map(lambda _: jnp.log(config.inner_rate), agent))
+
+    def collect(self, policy: Start, tasks: PyTree, key: PRNGKeyArray) -> tuple[Played, Scores]:
+        number = jax.tree.leaves(tasks)[0].shape[0]
+        played = jax.vmap(self._collect_one, in_axes=(None, 0, 0))(
+            policy, tasks, jax.random.split(key, number)
+        )
+        first, last = (
+            jnp.mean(jnp.sum(batch.episodes.reward, axis=1), axis=-1)
+            for batch in (played.inner[0], played.outer)
+        )
+        return played, Scores(first, last)
+
+    def _collect_one(self, policy: Start, task: PyTree, key: PRNGKeyArray) -> Played:
+        agent, inner = policy.agent, []
+        *keys, last = jax.random.split(key, self.config.inner_steps + 1)
+        for step_key in keys:
+            inner.append(self._play(agent, task, step_key))
+            agent = self._adapt(agent, policy.rates, inner[-1])
+        return Played(tuple(inner), self._play(agent, task, last))
+
+    def _play(self, agent: Agent, task: PyTree, key: PRNGKeyArray) -> Batch:
+        config = self.config
+        assert config.episodes is not None
+        episodes = play(self.env, agent.policy, task, key, config.episodes)
+        features = agent.torso.flatten(episodes.observation)
+        values = linear_values(episodes, features, config.discount)
+        return Batch(episodes, advantages(episodes, values, config.discount, config.td_lambda))
+
+    def _adapt(self, agent: Agent, rates: PyTree, batch: Batch) -> Agent:
+        """Advantages are scaled, so that one rate suits rewards of any size; steps are averaged."""
+        episodes, advantage = batch
+        scaled = _standardised(advantage, episodes) / episodes.mask.shape[0]
+        kind, first_order = self.config.surrogate, self.config.first_order
+        return adapt(agent, rates, episodes, scaled, kind, first_order)
+
+    def learn(
+        self, policy: Start, optimiser_state: PyTree, played: Played, key: PRNGKeyArray
+    ) -> tuple[Start, PyTree, Metrics]:
+        del key  # nothing is random here
+
+        def step(carry, _):
+            policy, state = carry
+            gradient, metrics = jax.grad(self._loss, has_aux=True)(policy, played)
+            updates, state = self.optimiser.update(gradient, state, cast(Any, policy))
+            return (cast(Start, optax.apply_updates(cast(Any, policy), updates)), state), metrics
+
+        (policy, optimiser_state), metrics = jax.lax.scan(
+            step, (policy, optimiser_state), length=self.config.epochs
+        )
+        return policy, optimiser_state, jax.tree.map(jnp.mean, metrics)
+
+    def _loss(self, policy: Start, played: Played) -> tuple[Float[Array, ""], Metrics]:
+        outcome = jnp.mean(jnp.sum(played.outer.episodes.reward, axis=1), axis=-1)
+        credit = (outcome - jnp.mean(outcome)) / (jnp.std(outcome) + 1e-6)
+        losses = jax.vmap(self._task_loss, in_axes=(None, 0, 0))(policy, played, credit)
+        metrics = jax.tree.map(jnp.mean, losses)
+        return metrics["loss"], metrics
+
+    def _task_loss(self, policy: Start, played: Played, credit: Float[Array, ""]) -> Metrics:
+        config = self.config
+        assert config.exploration is not None
+        rates = policy.rates if config.learn_rates else jax.lax.stop_gradient(policy.rates)
+        agent, exploring = policy.agent, jnp.zeros(())
+        for batch in played.inner:
+            actions = jnp.sum(batch.episodes.mask)
+            exploring = exploring + exploration_loss(agent, batch.episodes, credit) / actions
+            agent = self._adapt(agent, rates, batch)
+        episodes = played.outer.episodes
+        advantage = _standardised(played.outer.advantage, episodes)
+        outer = clipped_loss(agent, episodes, advantage, config.clip)
+        bonus = episodes.mean(entropy(agent.policy(episodes.observation)))
+        total = outer + config.exploration * exploring - config.entropy_cost * bonus
+        return {"loss": total, "exploration_loss": exploring, "entropy": bonus}
+
+
+def _standardised(advantage: Float[Array, "T N"], episodes: Episodes) -> Float[Array, "T N"]:
+    """With mean 0 and variance 1 over the steps that count."""
+    centred = advantage - episodes.mean(advantage)
+    scale = jnp.sqrt(episodes.mean(jnp.square(centred)) + 1e-8)
+    return jnp.where(episodes.mask, centred / scale, 0.0)
+
+
+def make_method(env: TaskDistribution, observation: PyTree, config: AdaptConfig) -> Method:
+    kind = ByGradient if config.by_gradient else Recurrent
+    return kind(env, observation, config)

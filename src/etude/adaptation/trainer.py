@@ -1,0 +1,204 @@
+"""A run of learning to adapt, from start to end: what is asked for, its folder, what came out."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from etude import envs, loop, stats
+from etude.adaptation.config import AdaptConfig
+from etude.adaptation.episodes import TaskDistribution
+from etude.adaptation.method import AdaptState, Method, Scores, draw_tasks
+from etude.adaptation.methods import make_method
+from etude.config import from_json
+from etude.errors import UserError
+from etude.loop import Record
+from etude.plots import draw_band, figure_file, tidy
+from etude.runs import IMPORT_FROM, RunFolder
+from etude.storage import sha256_of
+from etude.training import repeat, seed_keys
+
+TRAIN, TEST, FRESH = 1, 2, 3
+"""Folded into the seed's key for tasks to learn from, to test on, and to judge the result by."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptRun(loop.Work[AdaptState]):
+    """A run, all of whose mistakes have surfaced, before anything is compiled."""
+
+    config: AdaptConfig
+    method: Method
+
+    @staticmethod
+    def create(config: AdaptConfig) -> "AdaptRun":
+        config = config.filled()
+        task = envs.make(config.tasks)
+        if not isinstance(task.env, TaskDistribution):
+            raise UserError(
+                f"{config.tasks} is one task, not a distribution of tasks: it lacks `sample_task` "
+                "or `horizon`."
+            )
+        run = AdaptRun(config, make_method(task.env, task.observation, config))
+        loop.require_traceable(run, f"{config.algo} cannot be trained on {config.tasks}")
+        return run
+
+    @property
+    def updates(self) -> int:
+        return max(1, round(self.config.steps / self.method.steps_per_update))
+
+    @property
+    def log_every(self) -> int:
+        return self.config.log_every or max(1, self.updates // 100)
+
+    def init(self) -> AdaptState:
+        return jax.jit(self._init)()
+
+    def shapes(self) -> AdaptState:
+        return jax.eval_shape(self._init)
+
+    def trace(self) -> None:
+        self._traced  # noqa: B018
+
+    def prepare(self) -> None:
+        self._compiled  # noqa: B018
+
+    def advance(self, state: AdaptState, done: int, number: int) -> tuple[AdaptState, Any]:
+        state, metrics = self._compiled(state, self._pools, np.int32(number))
+        metrics = {name: x[:, :number].T for name, x in jax.device_get(metrics).items()}
+        for name, x in metrics.items():
+            if not np.isfinite(x).all():
+                raise UserError(
+                    f"Training stopped after update {done + number}: {name.replace('_', ' ')} is "
+                    "not finite."
+                )
+        return state, metrics
+
+    def record(self, state: AdaptState, metrics: dict[str, np.ndarray], done: int) -> Record:
+        """Means over the updates since the last record; returns on test tasks by seed."""
+        by_seed = {name: x.mean(axis=0) for name, x in metrics.items()}
+        return {
+            "steps": done * self.method.steps_per_update,
+            "return": float(by_seed["test_after"].mean()),
+            "returns": by_seed["test_after"].tolist(),
+            "returns_before": by_seed["test_before"].tolist(),
+            **{name: float(x.mean()) for name, x in by_seed.items()},
+        }
+
+    def learned(self, state: AdaptState) -> Any:
+        return state.policy
+
+    def judge(self, state: AdaptState, number: int, seed: int = 0) -> Scores:
+        """Each seed's policy on fresh tasks that had no part in the run: seeds × tasks."""
+        keys = seed_keys(self.config.seed, self.config.seeds)
+        root = jax.random.key(self.config.seed)
+        task_key = jax.random.fold_in(jax.random.fold_in(root, FRESH), seed)
+
+        def collect(policies):
+            tasks = draw_tasks(self.method.env, task_key, number)
+            return jax.vmap(lambda p, k: self.method.collect(p, tasks, k)[1])(policies, keys)
+
+        return jax.device_get(jax.jit(collect)(state.policy))
+
+    def _init(self) -> AdaptState:
+        return jax.vmap(self.method.init)(seed_keys(self.config.seed, self.config.seeds))
+
+    @cached_property
+    def _pools(self) -> tuple[Any, Any]:
+        return jax.jit(self._draw_pools)()
+
+    def _draw_pools(self) -> tuple[Any, Any]:
+        """Tasks to learn from (none if they are drawn as one goes) and tasks to test on."""
+        root, config = jax.random.key(self.config.seed), self.config
+
+        def draw(which: int, number: int) -> Any:
+            return draw_tasks(self.method.env, jax.random.fold_in(root, which), number)
+
+        train = draw(TRAIN, config.train_tasks) if config.train_tasks else None
+        return train, draw(TEST, config.test_tasks)
+
+    @cached_property
+    def _traced(self) -> Any:
+        def piece(state, pools, number):
+            return repeat(
+                lambda state: self.method.iterate(state, pools), state, number, self.log_every
+            )
+
+        program = jax.jit(jax.vmap(piece, in_axes=(0, None, None)), donate_argnums=0)
+        pools = jax.eval_shape(self._draw_pools)
+        return program.lower(self.shapes(), pools, jax.ShapeDtypeStruct((), np.int32))
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return self._traced.compile()
+
+
+def new_folder(run: AdaptRun, out: str | None) -> RunFolder:
+    folder = RunFolder.create(out, f"{run.config.algo}-{run.config.tasks}")
+    folder.write_config({**dataclasses.asdict(run.config), IMPORT_FROM: os.getcwd()})
+    return folder
+
+
+def open_folder(path: str, steps: int | None = None) -> tuple[AdaptRun, RunFolder]:
+    """A run to be continued, by default to its own end, or to a later one."""
+    folder = RunFolder.open(path)
+    saved = folder.config_with("algo", "a run of `etude adapt`")
+    sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
+    config = from_json(AdaptConfig, saved)
+    if steps is not None:
+        if steps < config.steps:
+            raise UserError(f"{path} is a run of {config.steps} steps; --steps can only add to it.")
+        config = dataclasses.replace(config, steps=steps)
+    return AdaptRun.create(config), folder
+
+
+JUDGED_ON = 256
+"""Fresh tasks that the result of a run is judged by."""
+
+
+def run(work: AdaptRun, folder: RunFolder | None = None, **options: Any) -> dict[str, Any]:
+    """Runs to the end, or from the folder's last checkpoint; `options` are those of `loop.run`."""
+    if folder:
+        folder.extend("steps", work.config.steps)
+    outcome = loop.run(work, folder, **options)
+    summary = {
+        "algo": work.config.algo,
+        "tasks": work.config.tasks,
+        "seeds": work.config.seeds,
+        "environment_steps": outcome.done * work.method.steps_per_update,
+        "updates": outcome.done,
+        "seconds": outcome.curve[-1]["seconds"] if outcome.curve else 0.0,
+        "steps_per_second": round(outcome.steps_per_second * work.config.seeds, 1),
+        "policy_sha256": sha256_of(outcome.state.policy),
+    }
+    if outcome.done >= work.updates:
+        summary |= judged(work, outcome.state, JUDGED_ON)
+        if folder:
+            folder.write_summary(summary)
+    return summary
+
+
+def judged(work: AdaptRun, state: AdaptState, number: int, seed: int = 0) -> dict[str, Any]:
+    """Mean returns before and after adapting to fresh tasks, with intervals over both kinds."""
+    scores = work.judge(state, number, seed)
+    found: dict[str, Any] = {"fresh_tasks": number}
+    for name in ("before", "after"):
+        by_seed = list(getattr(scores, name))
+        low, high = stats.bootstrap_interval(by_seed)
+        means = [float(x.mean()) for x in by_seed]
+        found[name] = {"mean": float(np.mean(means)), "low": low, "high": high, "per_seed": means}
+    return found
+
+
+def plot(records: Sequence[Record], path: Path) -> None:
+    """Returns on test tasks, before adapting to them and after."""
+    steps = np.array([r["steps"] for r in records], float)
+    with figure_file(path) as ax:
+        for label, name in (("before adapting", "returns_before"), ("after", "returns")):
+            draw_band(ax, steps, np.array([r[name] for r in records], float), label)
+        tidy(ax, "environment steps", "return on test tasks")

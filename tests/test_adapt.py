@@ -1,0 +1,117 @@
+"""Learning to adapt as a run: it learns, goes on where it stopped, and says what is wrong."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from etude.adaptation.config import AdaptConfig
+from etude.adaptation.trainer import AdaptRun, judged, new_folder, open_folder, run
+from etude.errors import UserError
+
+SMALL = dict(
+    tasks="bandit:arms=2,pulls=6", batch=8, test_tasks=8, hidden=8, torso=(8,), log_every=2
+)
+
+
+def small(algo, **settings):
+    return AdaptConfig(**SMALL | dict(algo=algo, episodes=3, steps=8 * 3 * 6 * 8) | settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["emaml", "erl2"])
+def test_a_run_that_stops_goes_on_to_the_same_bits(algo, tmp_path):
+    whole = run(AdaptRun.create(small(algo, seeds=2)))
+    work = AdaptRun.create(small(algo, seeds=2))
+    folder = new_folder(work, str(tmp_path / "run"))
+    seen = []
+    partial = run(work, folder, report=seen.append, should_stop=lambda: len(seen) >= 2)
+    assert 0 < partial["updates"] < whole["updates"]
+    again, folder = open_folder(str(tmp_path / "run"))
+    resumed = run(again, folder)
+    assert resumed["policy_sha256"] == whole["policy_sha256"]
+    assert resumed["after"] == whole["after"]
+    assert folder.summary()["updates"] == whole["updates"]
+
+
+@pytest.mark.slow
+def test_rl2_and_maml_learn_to_find_the_better_arm():
+    """Not knowing anything earns 3 of 6, and knowing the arms 4."""
+    settings = dict(batch=64, test_tasks=256, log_every=20)
+    for algo, enough, more in (
+        ("rl2", 3.1, dict(episodes=4, explore=1, hidden=32, learning_rate=1e-2, steps=400_000)),
+        ("emaml", 3.6, dict(episodes=16, inner_rate=5.0, steps=300_000)),
+    ):
+        summary = run(AdaptRun.create(AdaptConfig(algo=algo, **SMALL | settings | more)))
+        assert summary["after"]["low"] > enough, (algo, summary)
+        assert summary["after"]["mean"] > summary["before"]["mean"] + 0.2
+
+
+def test_test_tasks_are_not_those_learned_from():
+    work = AdaptRun.create(small("rl2", train_tasks=5))
+    train, test = (np.asarray(x.probabilities) for x in work._pools)
+    assert train.shape == (5, 2) and test.shape == (8, 2)
+    assert not set(train.ravel()) & set(test.ravel())
+    tasks = work.method._tasks(work._pools[0], jax.random.key(0))
+    assert set(np.asarray(tasks.probabilities).ravel()) <= set(train.ravel())
+
+
+def test_maml_steps_are_part_of_the_meta_gradient_unless_of_first_order():
+    gradients = {}
+    for first_order in (False, True):
+        work = AdaptRun.create(small("maml", first_order=first_order, inner_rate=1.0))
+        method, state = work.method, jax.tree.map(lambda x: x[0], work.init())
+        tasks = method._tasks(None, jax.random.key(0))
+        played, _ = jax.jit(method.collect)(state.policy, tasks, jax.random.key(1))
+        gradients[first_order], _ = jax.jit(jax.grad(method._loss, has_aux=True))(
+            state.policy, played
+        )
+    full, simple = (np.concatenate([np.ravel(x) for x in jax.tree.leaves(g.agent)])
+                    for g in (gradients[False], gradients[True]))  # fmt: skip
+    assert np.isfinite(full).all() and (full != simple).any()
+    rates = jax.tree.leaves(gradients[False].log_rates)
+    assert all((x == 0).all() for x in rates)  # they are not learned unless one says so
+
+
+def test_learned_rates_have_gradients():
+    work = AdaptRun.create(small("maml", learn_rates=True))
+    method, state = work.method, jax.tree.map(lambda x: x[0], work.init())
+    played, _ = method.collect(
+        state.policy, method._tasks(None, jax.random.key(0)), jax.random.key(1)
+    )
+    gradient, _ = jax.jit(jax.grad(method._loss, has_aux=True))(state.policy, played)
+    assert any((x != 0).any() for x in jax.tree.leaves(gradient.log_rates))
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        (dict(tasks="catch"), "not a distribution of tasks"),
+        (dict(tasks="krazy"), "did you mean 'krazy_world'"),
+        (dict(explore=3), "nothing would be paid"),
+        (dict(batch=6), "equal --minibatches"),
+        (dict(discount=1.5), "from 0 to 1"),
+    ],
+)
+def test_mistakes_get_a_sentence(settings, words):
+    with pytest.raises(UserError, match=words):
+        AdaptRun.create(AdaptConfig(**SMALL | dict(algo="rl2", episodes=3) | settings))
+
+
+def test_a_run_can_only_grow(tmp_path):
+    work = AdaptRun.create(small("rl2"))
+    new_folder(work, str(tmp_path / "run"))
+    with pytest.raises(UserError, match="can only add"):
+        open_folder(str(tmp_path / "run"), 10)
+    longer, _ = open_folder(str(tmp_path / "run"), 10**6)
+    assert longer.config == dataclasses.replace(work.config, steps=10**6)
+
+
+def test_fresh_tasks_are_judged_with_intervals():
+    work = AdaptRun.create(small("rl2", seeds=2))
+    found = judged(work, work.init(), 50)
+    assert found["fresh_tasks"] == 50 and len(found["after"]["per_seed"]) == 2
+    assert found["before"]["low"] <= found["before"]["mean"] <= found["before"]["high"]
+    assert found["after"]["mean"] == pytest.approx(3.0, abs=0.6)
+    assert judged(work, work.init(), 50, seed=1) != found
