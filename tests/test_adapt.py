@@ -36,16 +36,13 @@ def test_a_run_that_stops_goes_on_to_the_same_bits(algo, tmp_path):
 
 
 @pytest.mark.slow
-def test_rl2_and_maml_learn_to_find_the_better_arm():
-    """Not knowing anything earns 3 of 6, and knowing the arms 4."""
-    settings = dict(batch=64, test_tasks=256, log_every=20)
-    for algo, enough, more in (
-        ("rl2", 3.1, dict(episodes=4, explore=1, hidden=32, learning_rate=1e-2, steps=400_000)),
-        ("emaml", 3.6, dict(episodes=16, inner_rate=5.0, steps=300_000)),
-    ):
-        summary = run(AdaptRun.create(AdaptConfig(algo=algo, **SMALL | settings | more)))
-        assert summary["after"]["low"] > enough, (algo, summary)
-        assert summary["after"]["mean"] > summary["before"]["mean"] + 0.2
+def test_emaml_learns_to_adapt_to_the_better_arm():
+    """Not knowing anything earns 3 of 6, and knowing the arms 4. (RL²: in test_rl2.py.)"""
+    settings = dict(batch=64, test_tasks=256, log_every=20, episodes=16, inner_rate=5.0)
+    config = AdaptConfig(algo="emaml", **SMALL | settings | dict(steps=300_000))
+    summary = run(AdaptRun.create(config))
+    assert summary["after"]["low"] > 3.5
+    assert summary["after"]["mean"] > summary["before"]["mean"] + 0.4
 
 
 def test_test_tasks_are_not_those_learned_from():
