@@ -21,6 +21,7 @@ from etude.returns import lambda_returns
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticTargets
 from etude.rules.frodo import Frodo, FrodoConfig
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
+from etude.runs import RunFolder
 from etude.storage import named_leaves
 from etude.trainer import Setup, open_folder, run, train
 from etude.training import Training, make_optimiser
@@ -301,6 +302,16 @@ def test_the_agent_is_told_what_the_rule_has_learned():
 def test_mistakes_get_a_sentence(rule, settings, words):
     with pytest.raises(UserError, match=words):
         train("catch", rule, steps=100, **settings)
+
+
+def test_a_folder_with_settings_that_do_nothing_goes_on(tmp_path):
+    path = str(tmp_path / "run")
+    settings = dict(batch=4, rollout=4, torso=(8,), steps=64)
+    train("catch:rows=4,columns=3", "actor_critic", out=path, **settings)
+    folder = RunFolder.open(path)
+    folder.write_config(folder.config() | dict(inner_updates=5, outer="actor_critic"))
+    setup, _ = open_folder(path)
+    assert setup.config.inner_updates is None
 
 
 def test_what_the_agent_is_told_does_not_decay():

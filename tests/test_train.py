@@ -13,7 +13,7 @@ from etude import checks, envs, loop, rules
 from etude import rollout as acting
 from etude.config import TrainConfig
 from etude.errors import UserError
-from etude.presets import ONLINE, resolve
+from etude.presets import ONLINE_SETTINGS, resolve
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
 from etude.runs import RunFolder
 from etude.trainer import Setup, new_folder, open_folder, run, train
@@ -81,7 +81,7 @@ def test_presets_fill_gaps_and_nothing_else():
     config = resolve(TrainConfig(env="catch:rows=5", rule="disco103", batch=32), "disco")
     assert (config.batch, config.learning_rate, config.replay_share) == (32, 1e-2, 0.96875)
     gaps = {f.name for f in dataclasses.fields(config) if getattr(config, f.name) is None}
-    assert gaps == {*ONLINE, "outer_rollout"}  # nothing learns online here
+    assert gaps == set(ONLINE_SETTINGS)  # nothing learns online here
     online = resolve(TrainConfig(rule="frodo", learn_rule=True), "frodo")
     assert all(getattr(online, f.name) is not None for f in dataclasses.fields(online))
     from_file = resolve(TrainConfig(env="catch", rule="some/rule.npz"), "disco")

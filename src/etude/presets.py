@@ -35,6 +35,7 @@ ONLINE: dict[str, Any] = dict(
     revise=0.0,
 )
 """Further settings, of rules that learn while their agents do."""
+ONLINE_SETTINGS = (*ONLINE, "outer_rollout")
 
 RULE = "rule"
 """Under this name a preset holds settings of the rule itself."""
@@ -132,7 +133,7 @@ def resolve(
 
 def _refuse_online(config: TrainConfig) -> None:
     """Settings that would do nothing are mistakes."""
-    for name in (*ONLINE, "outer_rollout"):
+    for name in ONLINE_SETTINGS:
         if getattr(config, name) is not None:
             flag = name.replace("_", "-")
             raise UserError(

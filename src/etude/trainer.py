@@ -16,7 +16,7 @@ from etude.envs import Task
 from etude.errors import UserError
 from etude.loop import Record
 from etude.online import OnlineTraining
-from etude.presets import resolve
+from etude.presets import ONLINE_SETTINGS, resolve
 from etude.rules import Rule
 from etude.runs import IMPORT_FROM, RunFolder
 from etude.storage import sha256_of
@@ -241,6 +241,8 @@ def open_folder(path: str, steps: int | None = None) -> tuple[Setup, RunFolder]:
     folder = RunFolder.open(path)
     saved = folder.config_with("env", "a training run")
     sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
+    if not saved.get("learn_rule"):  # folders once held these even where they do nothing
+        saved |= dict.fromkeys(ONLINE_SETTINGS)
     config = from_json(TrainConfig, saved)
     if steps is not None:
         if config.schedule == "cosine" and steps != config.steps:
