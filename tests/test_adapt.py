@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 
 from etude.adaptation.config import AdaptConfig
-from etude.adaptation.trainer import AdaptRun, judged, new_folder, open_folder, run
+from etude.adaptation.trainer import (
+    AdaptRun,
+    judged,
+    kept_policies,
+    new_folder,
+    open_folder,
+    run,
+)
 from etude.errors import UserError
+from etude.runs import METRICS
 
 SMALL = dict(
     tasks="bandit:arms=2,pulls=6", batch=8, test_tasks=8, hidden=8, torso=(8,), log_every=2
@@ -33,6 +41,10 @@ def test_a_run_that_stops_goes_on_to_the_same_bits(algo, tmp_path):
     assert resumed["policy_sha256"] == whole["policy_sha256"]
     assert resumed["after"] == whole["after"]
     assert folder.summary()["updates"] == whole["updates"]
+    before = {x.name: x.read_bytes() for x in folder.path.iterdir()}
+    folder.log({"updates": 10**6, "steps": 10**6})  # as a run that goes on would
+    assert judged(again, kept_policies(again, folder), 256)["after"] == whole["after"]
+    assert len((folder.path / METRICS).read_bytes()) > len(before[METRICS])  # only read
 
 
 @pytest.mark.slow
@@ -107,8 +119,9 @@ def test_a_run_can_only_grow(tmp_path):
 
 def test_fresh_tasks_are_judged_with_intervals():
     work = AdaptRun.create(small("rl2", seeds=2))
-    found = judged(work, work.init(), 50)
+    policies = work.init().policy
+    found = judged(work, policies, 50)
     assert found["fresh_tasks"] == 50 and len(found["after"]["per_seed"]) == 2
     assert found["before"]["low"] <= found["before"]["mean"] <= found["before"]["high"]
     assert found["after"]["mean"] == pytest.approx(3.0, abs=0.6)
-    assert judged(work, work.init(), 50, seed=1) != found
+    assert judged(work, policies, 50, seed=1) != found

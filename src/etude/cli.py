@@ -304,8 +304,7 @@ def adapt(
         folder = new_folder(work, out)
     else:
         _refuse_other_flags("--steps")
-        given = any(x.partition("=")[0] == "--steps" for x in sys.argv)
-        work, folder = open_folder(resume, config.steps if given else None)
+        work, folder = open_folder(resume, config.steps)
     with folder.locked():
         _adapt(work, folder, checkpoint_seconds, tensorboard)
 
@@ -338,13 +337,11 @@ def _adapt(work: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard:
 
 
 def _test_adaptation(path: str, number: int, seed: int) -> None:
-    from etude.adaptation.trainer import judged, open_folder
+    from etude.adaptation.trainer import judged, kept_policies, open_folder
 
     work, folder = open_folder(path)
-    restored = folder.restore(work.shapes())
-    if restored is None:
-        raise UserError(f"{path} holds no checkpoint yet.")
-    _print_scores(judged(work, restored[0], number, seed + 1))
+    # The run itself was judged by number 0.
+    _print_scores(judged(work, kept_policies(work, folder), number, seed + 1))
 
 
 def _print_scores(scores: dict[str, Any]) -> None:

@@ -88,10 +88,7 @@ def plot_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path
         for label, records in runs:
             steps, returns = curve_arrays(records)
             width = max(1, len(steps) // 50)
-            mean, low, high = (smooth(x, width) for x in band(returns))
-            (line,) = axes.plot(steps, mean, label=label, linewidth=1.8)
-            if returns.shape[1] > 1:
-                axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+            draw_band(axes, steps, returns, label, width)
         tidy(axes, "environment steps", "episode return")
 
 
@@ -107,9 +104,12 @@ def plot_learned(records: Sequence[dict[str, Any]], watched: Sequence[str], path
         tidy(axes[-1], "environment steps", "outer loss")
 
 
-def draw_band(ax: Any, x: np.ndarray, by_seed: np.ndarray, label: str | None = None) -> None:
-    """A line of the mean over seeds (columns), in its 95% band if there are several."""
-    mean, low, high = band(by_seed)
+def draw_band(
+    ax: Any, x: np.ndarray, by_seed: np.ndarray, label: str | None = None, width: int = 1
+) -> None:
+    """A line of the mean over seeds (columns), in its 95% band if there are several, smoothed over
+    `width` points."""
+    mean, low, high = (smooth(line, width) for line in band(by_seed))
     (line,) = ax.plot(x, mean, label=label, linewidth=1.6)
     if by_seed.shape[1] > 1:
         ax.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)

@@ -11,6 +11,7 @@ from etude.errors import UserError
 
 Algorithm = Literal["maml", "emaml", "rl2", "erl2"]
 GRADIENT_BASED = ("maml", "emaml")
+STEPS = 2_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +22,7 @@ class AdaptConfig:
     """maml, emaml (policy gradient steps from a learned start), rl2, erl2 (a recurrent policy)."""
     tasks: str = "krazy_world"
     """Where tasks come from: krazy_world, maze, bandit, tabular_mdp, with settings if any."""
-    steps: int = 2_000_000
+    steps: int | None = None
     """Environment steps of each seed."""
     seed: int = 0
     """Random seed; the same seed on the same machine gives the same bits."""
@@ -108,5 +109,9 @@ class AdaptConfig:
         if exploration is None:
             exploration = 1.0 if self.algo == "emaml" else 0.0
         return dataclasses.replace(
-            self, episodes=episodes, explore=explore, exploration=exploration
+            self,
+            steps=self.steps or STEPS,
+            episodes=episodes,
+            explore=explore,
+            exploration=exploration,
         )

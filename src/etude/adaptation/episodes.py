@@ -35,6 +35,18 @@ class TaskDistribution(Protocol):
     def step_env(self, key: Any, state: Any, action: Any, params: Any) -> tuple: ...
 
 
+def masked_mean(x: Float[Array, "T N"], mask: Bool[Array, "T N"]) -> Float[Array, ""]:
+    weight = mask.astype(x.dtype)
+    return jnp.sum(weight * x) / jnp.maximum(jnp.sum(weight), 1.0)
+
+
+def standardised(x: Float[Array, "T N"], mask: Bool[Array, "T N"]) -> Float[Array, "T N"]:
+    """With mean 0 and variance 1 over the steps that count, and 0 elsewhere."""
+    centred = x - masked_mean(x, mask)
+    scale = jnp.sqrt(masked_mean(jnp.square(centred), mask) + 1e-8)
+    return jnp.where(mask, centred / scale, 0.0)
+
+
 class Episodes(eqx.Module):
     """N episodes of one task; those that end early are filled up with steps that do not count."""
 
@@ -54,8 +66,7 @@ class Episodes(eqx.Module):
 
     def mean(self, x: Float[Array, "T N"]) -> Float[Array, ""]:
         """Over all steps that count."""
-        weight = self.mask.astype(x.dtype)
-        return jnp.sum(weight * x) / jnp.maximum(jnp.sum(weight), 1.0)
+        return masked_mean(x, self.mask)
 
     def log_likelihood(self, policy: Policy) -> Float[Array, "T N"]:
         """Of the actions under another policy; 0 where nothing was played."""

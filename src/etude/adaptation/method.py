@@ -84,7 +84,7 @@ class Method(abc.ABC):
         """The tasks of an update: fresh ones, or some of those that there are."""
         batch = self.config.batch
         if pool is None:
-            return jax.vmap(self.env.sample_task)(jax.random.split(key, batch))
+            return draw_tasks(self.env, key, batch)
         number = jax.tree.leaves(pool)[0].shape[0]
         chosen = jax.random.choice(key, number, (batch,), replace=batch > number)
         return jax.tree.map(lambda x: x[chosen], pool)

@@ -9,7 +9,14 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from etude.adaptation.config import AdaptConfig
-from etude.adaptation.episodes import Episodes, TaskDistribution, advantages, linear_values, play
+from etude.adaptation.episodes import (
+    Episodes,
+    TaskDistribution,
+    advantages,
+    linear_values,
+    play,
+    standardised,
+)
 from etude.adaptation.maml import adapt, clipped_loss, exploration_loss
 from etude.adaptation.method import Method, Scores
 from etude.adaptation.rl2 import PPO, RecurrentPolicy, Trials, play_trials
@@ -133,7 +140,7 @@ class ByGradient(Method):
     def _adapt(self, agent: Agent, rates: PyTree, batch: Batch) -> Agent:
         """Advantages are scaled, so that one rate suits rewards of any size; steps are averaged."""
         episodes, advantage = batch
-        scaled = _standardised(advantage, episodes) / episodes.mask.shape[0]
+        scaled = standardised(advantage, episodes.mask) / episodes.mask.shape[0]
         kind, first_order = self.config.surrogate, self.config.first_order
         return adapt(agent, rates, episodes, scaled, kind, first_order)
 
@@ -170,18 +177,11 @@ class ByGradient(Method):
             exploring = exploring + exploration_loss(agent, batch.episodes, credit) / actions
             agent = self._adapt(agent, rates, batch)
         episodes = played.outer.episodes
-        advantage = _standardised(played.outer.advantage, episodes)
+        advantage = standardised(played.outer.advantage, episodes.mask)
         outer = clipped_loss(agent, episodes, advantage, config.clip)
         bonus = episodes.mean(entropy(agent.policy(episodes.observation)))
         total = outer + config.exploration * exploring - config.entropy_cost * bonus
         return {"loss": total, "exploration_loss": exploring, "entropy": bonus}
-
-
-def _standardised(advantage: Float[Array, "T N"], episodes: Episodes) -> Float[Array, "T N"]:
-    """With mean 0 and variance 1 over the steps that count."""
-    centred = advantage - episodes.mean(advantage)
-    scale = jnp.sqrt(episodes.mean(jnp.square(centred)) + 1e-8)
-    return jnp.where(episodes.mask, centred / scale, 0.0)
 
 
 def make_method(env: TaskDistribution, observation: PyTree, config: AdaptConfig) -> Method:

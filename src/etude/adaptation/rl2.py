@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from etude.adaptation.episodes import TaskDistribution
+from etude.adaptation.episodes import TaskDistribution, masked_mean, standardised
 from etude.agent import HEAD_STD, Flatten
 from etude.distributions import entropy, log_prob
 from etude.nn import GRU, LSTM, Linear
@@ -97,8 +97,7 @@ class Trials(eqx.Module):
 
     def mean(self, x: Float[Array, "T N"]) -> Float[Array, ""]:
         """Over all steps that count."""
-        weight = self.mask.astype(x.dtype)
-        return jnp.sum(weight * x) / jnp.maximum(jnp.sum(weight), 1.0)
+        return masked_mean(x, self.mask)
 
     def of_tasks(self, tasks: Int[Array, " n"]) -> "Trials":
         """Only those on some of the tasks."""
@@ -233,9 +232,7 @@ class PPO:
         if number % self.minibatches:
             raise ValueError(f"{number} tasks do not make {self.minibatches} equal minibatches.")
         advantage, returns = trial_advantages(trials, self.discount, self.td_lambda, self.explore)
-        mean = trials.mean(advantage)
-        deviation = jnp.sqrt(trials.mean(jnp.square(advantage - mean)) + 1e-8)
-        advantage = (advantage - mean) / deviation
+        advantage = standardised(advantage, trials.mask)
 
         def step(carry, tasks):
             policy, state = carry

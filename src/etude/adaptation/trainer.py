@@ -21,11 +21,12 @@ from etude.errors import UserError
 from etude.loop import Record
 from etude.plots import draw_band, figure_file, tidy
 from etude.runs import IMPORT_FROM, RunFolder
-from etude.storage import sha256_of
+from etude.storage import from_arrays, sha256_of
 from etude.training import repeat, seed_keys
 
-TRAIN, TEST, FRESH = 1, 2, 3
-"""Folded into the seed's key for tasks to learn from, to test on, and to judge the result by."""
+TRAIN, TEST, FRESH = 2**31 + 1, 2**31 + 2, 2**31 + 3
+"""Folded into the seed's key for tasks to learn from, to test on, and to judge the result by. The
+numbers of the seeds, which are folded in as well, do not go so far."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +51,7 @@ class AdaptRun(loop.Work[AdaptState]):
 
     @property
     def updates(self) -> int:
+        assert self.config.steps is not None
         return max(1, round(self.config.steps / self.method.steps_per_update))
 
     @property
@@ -93,7 +95,7 @@ class AdaptRun(loop.Work[AdaptState]):
     def learned(self, state: AdaptState) -> Any:
         return state.policy
 
-    def judge(self, state: AdaptState, number: int, seed: int = 0) -> Scores:
+    def judge(self, policies: Any, number: int, seed: int = 0) -> Scores:
         """Each seed's policy on fresh tasks that had no part in the run: seeds × tasks."""
         keys = seed_keys(self.config.seed, self.config.seeds)
         root = jax.random.key(self.config.seed)
@@ -103,7 +105,7 @@ class AdaptRun(loop.Work[AdaptState]):
             tasks = draw_tasks(self.method.env, task_key, number)
             return jax.vmap(lambda p, k: self.method.collect(p, tasks, k)[1])(policies, keys)
 
-        return jax.device_get(jax.jit(collect)(state.policy))
+        return jax.device_get(jax.jit(collect)(policies))
 
     def _init(self) -> AdaptState:
         return jax.vmap(self.method.init)(seed_keys(self.config.seed, self.config.seeds))
@@ -151,7 +153,7 @@ def open_folder(path: str, steps: int | None = None) -> tuple[AdaptRun, RunFolde
     sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
     config = from_json(AdaptConfig, saved)
     if steps is not None:
-        if steps < config.steps:
+        if steps < (config.steps or 0):
             raise UserError(f"{path} is a run of {config.steps} steps; --steps can only add to it.")
         config = dataclasses.replace(config, steps=steps)
     return AdaptRun.create(config), folder
@@ -164,7 +166,7 @@ JUDGED_ON = 256
 def run(work: AdaptRun, folder: RunFolder | None = None, **options: Any) -> dict[str, Any]:
     """Runs to the end, or from the folder's last checkpoint; `options` are those of `loop.run`."""
     if folder:
-        folder.extend("steps", work.config.steps)
+        folder.extend("steps", work.config.steps or 0)
     outcome = loop.run(work, folder, **options)
     summary = {
         "algo": work.config.algo,
@@ -177,15 +179,23 @@ def run(work: AdaptRun, folder: RunFolder | None = None, **options: Any) -> dict
         "policy_sha256": sha256_of(outcome.state.policy),
     }
     if outcome.done >= work.updates:
-        summary |= judged(work, outcome.state, JUDGED_ON)
+        summary |= judged(work, outcome.state.policy, JUDGED_ON)
         if folder:
             folder.write_summary(summary)
     return summary
 
 
-def judged(work: AdaptRun, state: AdaptState, number: int, seed: int = 0) -> dict[str, Any]:
+def kept_policies(work: AdaptRun, folder: RunFolder) -> Any:
+    """Those of the last checkpoint. Nothing in the folder changes, so that it may be running."""
+    if not folder.has_checkpoint:
+        raise UserError(f"{folder.path} holds no checkpoint yet.")
+    what = f"The checkpoint in {folder.path}"
+    return from_arrays(work.shapes().policy, folder.arrays("policy"), what)
+
+
+def judged(work: AdaptRun, policies: Any, number: int, seed: int = 0) -> dict[str, Any]:
     """Mean returns before and after adapting to fresh tasks, with intervals over both kinds."""
-    scores = work.judge(state, number, seed)
+    scores = work.judge(policies, number, seed)
     found: dict[str, Any] = {"fresh_tasks": number}
     for name in ("before", "after"):
         by_seed = list(getattr(scores, name))
