@@ -18,7 +18,6 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import jax
 import tyro
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from etude import checks, envs, rules
@@ -29,16 +28,19 @@ from etude.errors import UserError, reason
 from etude.progress import ProgressReport, duration
 from etude.rules.weights import cache_dir
 from etude.runs import RunFolder
+from etude.terminal import (
+    list_experiments,
+    out,
+    print_discovery,
+    print_scores,
+    print_summary,
+    print_verdicts,
+    say,
+)
 
 Result = TypeVar("Result")
 
 app = tyro.extras.SubcommandApp()
-out = Console()
-
-
-def say(text: str) -> None:
-    """Prints a line as it is: no markup, no line breaks of its own."""
-    out.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command
@@ -99,7 +101,7 @@ def _train(setup: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard
         plot_curves([(label_of(folder), records)], folder.path / "curve.png")
     if config.learn_rule and (watched := setup.rule.watched):
         plot_learned(records, watched, folder.path / "learned.png")
-    _print_summary(result.summary, folder)
+    print_summary(result.summary, folder)
 
 
 @contextmanager
@@ -181,27 +183,6 @@ def _flat(record: dict[str, Any], before: str = "") -> Iterator[tuple[str, float
             yield f"{before}{name}", value
 
 
-def _print_summary(summary: dict[str, Any], folder: RunFolder) -> None:
-    final = summary["final_return"]
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    if final["mean"] is None:
-        table.add_row("final return", "no episode ended")
-    else:
-        interval = f"(95% interval {final['low']:.3g} to {final['high']:.3g})"
-        table.add_row("final return", f"{final['mean']:.3g} {interval}")
-        if summary["seeds"] > 1:
-            table.add_row(
-                "by seed", ", ".join(f"{x:.3g}" for x in final["per_seed"] if x is not None)
-            )
-    table.add_row("environment steps", f"{summary['environment_steps']:,} a seed")
-    table.add_row("updates", f"{summary['updates']:,}")
-    table.add_row("time", duration(summary["seconds"]))
-    table.add_row("speed", f"{summary['steps_per_second']:,.0f} steps/s")
-    table.add_row("parameters", f"sha256 {summary['params_sha256'][:16]}…")
-    table.add_row("run folder", escape(str(folder.path)))
-    out.print(table, highlight=False)
-
-
 @app.command
 def discover(
     config: tyro.conf.OmitArgPrefixes[DiscoverConfig] = DiscoverConfig(),
@@ -249,29 +230,7 @@ def _discover(
         summary = run(discovery, folder, **options)
     if summary["meta_steps"] < config.total:
         _stopped("discover", folder)
-    _print_discovery(summary, folder)
-
-
-def _print_discovery(summary: dict[str, Any], folder: RunFolder) -> None:
-    if check := summary["final_check"]:
-        table = Table(box=None)
-        columns = "fresh agents in,untrained,first rule,rule kept,95% interval,actor-critic"
-        for column in columns.split(","):
-            table.add_column(column)
-        for name, kept in check["returns"].items():
-            means = [check[key][name]["mean"] for key in ("untrained", "start")]
-            ends = [kept[key] for key in ("mean", "low", "high")]
-            mean, low, high = map(_figure, ends)
-            actor_critic = _figure(check["baseline"][name]["mean"])
-            table.add_row(name, *map(_figure, means), mean, f"{low} to {high}", actor_critic)
-        out.print(table, highlight=False)
-    say(f"Time: {duration(summary['seconds'])}, {summary['environment_steps']:,} steps.")
-    say(f"The rule of meta-step {summary['best_meta_step']:,} is kept. Use it with:")
-    say(f"  etude train --rule {folder.path}")
-
-
-def _figure(x: float | None) -> str:
-    return "–" if x is None else f"{x:.3g}"
+    print_discovery(summary, folder)
 
 
 @app.command
@@ -331,7 +290,7 @@ def _adapt(work: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard:
     if summary["updates"] < work.updates:
         _stopped("adapt", folder)
     plot(folder.metrics(), folder.path / "curve.png")
-    _print_scores(summary)
+    print_scores(summary)
     say(f"{duration(summary['seconds'])}, {summary['steps_per_second']:,.0f} steps/s.")
     say(f"Adapt it to fresh tasks with: etude adapt --test {folder.path}")
 
@@ -341,17 +300,7 @@ def _test_adaptation(path: str, number: int, seed: int) -> None:
 
     work, folder = open_folder(path)
     # The run itself was judged by number 0.
-    _print_scores(judged(work, kept_policies(work, folder), number, seed + 1))
-
-
-def _print_scores(scores: dict[str, Any]) -> None:
-    table = Table(box=None)
-    for column in (f"on {scores['fresh_tasks']} fresh tasks", "return", "95% interval"):
-        table.add_column(column)
-    for name in ("before", "after"):
-        mean, low, high = (_figure(scores[name][key]) for key in ("mean", "low", "high"))
-        table.add_row(f"{name} adapting", mean, f"{low} to {high}")
-    out.print(table, highlight=False)
+    print_scores(judged(work, kept_policies(work, folder), number, seed + 1))
 
 
 @app.command
@@ -376,7 +325,7 @@ def reproduce(
     from etude.experiments import EXPERIMENTS, Options, write
 
     if list_ or not name:
-        _list_experiments(EXPERIMENTS)
+        list_experiments(EXPERIMENTS)
         return
     if name not in EXPERIMENTS:
         close = difflib.get_close_matches(name, EXPERIMENTS, n=1)
@@ -391,7 +340,7 @@ def reproduce(
     started = time.monotonic()
     result = _interruptible(lambda: EXPERIMENTS[name].run(options, say), folder)
     write(result, name, options, folder)
-    _print_verdicts(result.verdicts)
+    print_verdicts(result.verdicts)
     took = duration(time.monotonic() - started)
     say(f"{took}, {seeds} seeds. Figure and numbers: {folder.path}")
     if quick:
@@ -417,26 +366,6 @@ def _interruptible(work: Callable[[], Result], folder: RunFolder) -> Result:
             return future.result()
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _list_experiments(experiments: dict[str, Any]) -> None:
-    table = Table(box=None)
-    for column in ("experiment", "about", "source"):
-        table.add_column(column)
-    for name, experiment in experiments.items():
-        table.add_row(name, experiment.about, experiment.source)
-    out.print(table, highlight=False)
-
-
-def _print_verdicts(verdicts: list[Any]) -> None:
-    table = Table(box=None)
-    for column in ("claim", "ours", "95% interval", "verdict"):
-        table.add_column(column)
-    for verdict in verdicts:
-        interval = f"{verdict.low:.3g} to {verdict.high:.3g}"
-        holds = "holds" if verdict.holds else "does not hold"
-        table.add_row(verdict.claim, f"{verdict.figure:.3g}", interval, holds)
-    out.print(table, highlight=False)
 
 
 @app.command(name="envs")
