@@ -44,12 +44,12 @@ def parts(algo: Any) -> dict[str, Measured]:
     env: Any = task.env
     method = make_method(env, task.observation, config)
     state = jax.jit(method.init)(jax.random.key(0))
-    tasks = jax.jit(lambda key: draw_tasks(env, key, config.batch))(jax.random.key(1))
+    tasks = jax.jit(lambda key: draw_tasks(env, key, method.config.batch))(jax.random.key(1))
     key = jax.random.key(2)
     played, _ = jax.jit(method.collect)(state.policy, tasks, key)
     found = {
         "acting": measure(method.collect, state.policy, tasks, key),
-        "meta_update": measure(method.learn, state.policy, state.optimiser_state, played, key),
+        "meta_update": measure(method.learn, state.policy, state.learning, played, key),
     }
     if isinstance(method, ByGradient):
 

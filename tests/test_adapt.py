@@ -18,13 +18,12 @@ from etude.adaptation.trainer import (
 from etude.errors import UserError
 from etude.runs import METRICS
 
-SMALL = dict(
-    tasks="bandit:arms=2,pulls=6", batch=8, test_tasks=8, hidden=8, torso=(8,), log_every=2
-)
+SHARED = dict(tasks="bandit:arms=2,pulls=6", batch=8, test_tasks=8, log_every=2, episodes=3)
 
 
 def small(algo, **settings):
-    return AdaptConfig(**SMALL | dict(algo=algo, episodes=3, steps=8 * 3 * 6 * 8) | settings)
+    own = dict(torso=(8,)) if algo in ("maml", "emaml") else dict(hidden=8)
+    return AdaptConfig(**SHARED | own | dict(algo=algo, steps=8 * 3 * 6 * 8) | settings)
 
 
 @pytest.mark.slow
@@ -51,8 +50,7 @@ def test_a_run_that_stops_goes_on_to_the_same_bits(algo, tmp_path):
 def test_emaml_learns_to_adapt_to_the_better_arm():
     """Not knowing anything earns 3 of 6, and knowing the arms 4. (RL²: in test_rl2.py.)"""
     settings = dict(batch=64, test_tasks=256, log_every=20, episodes=16, inner_rate=5.0)
-    config = AdaptConfig(algo="emaml", **SMALL | settings | dict(steps=300_000))
-    summary = run(AdaptRun.create(config))
+    summary = run(AdaptRun.create(small("emaml", **settings | dict(steps=300_000))))
     assert summary["after"]["low"] > 3.5
     assert summary["after"]["mean"] > summary["before"]["mean"] + 0.4
 
@@ -99,13 +97,21 @@ def test_learned_rates_have_gradients():
         (dict(tasks="catch"), "not a distribution of tasks"),
         (dict(tasks="krazy"), "did you mean 'krazy_world'"),
         (dict(explore=3), "nothing would be paid"),
-        (dict(batch=6), "equal --minibatches"),
+        (dict(batch=5), "equal --minibatches"),
         (dict(discount=1.5), "from 0 to 1"),
+        (dict(surrogate="dice"), "rl2 has no setting surrogate"),
+        (dict(algo="maml", cell="lstm"), "maml has no setting cell"),
+        (dict(algo="maml", outer="pg", epochs=2), "learns from a batch once"),
     ],
 )
 def test_mistakes_get_a_sentence(settings, words):
     with pytest.raises(UserError, match=words):
-        AdaptRun.create(AdaptConfig(**SMALL | dict(algo="rl2", episodes=3) | settings))
+        AdaptRun.create(small(**dict(algo="rl2") | settings))
+
+
+def test_the_policy_gradient_learns_from_a_batch_once():
+    assert small("maml", outer="pg").filled().epochs == 1
+    assert small("maml").filled().epochs > 1
 
 
 def test_a_run_can_only_grow(tmp_path):

@@ -42,7 +42,7 @@ def test_a_figure_of_an_unknown_format_gets_a_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("config", "metrics", "words"),
     [
-        ("{}", "", "neither training nor discovery"),
+        ("{}", "", "no training and no discovery"),
         ('{"envs": "b"}', "", "check the same environments"),
         ('{"rule": "a", "env": "b"}', "5\n", "no record of a run"),
         ('{"rule": "a", "env": "b"}', '{"return": 1}\n', "no record of a run"),

@@ -11,6 +11,7 @@ import pytest
 
 from etude.adaptation.rl2 import (
     PPO,
+    Baseline,
     RecurrentPolicy,
     Seen,
     Trials,
@@ -77,33 +78,68 @@ def test_an_end_before_the_horizon_is_seen_by_the_next_episode():
 
 def hand_made(reward, value, mask, episode):
     column = lambda x, kind=float: jnp.asarray(x, kind)[:, None]  # noqa: E731
-    seen = Seen(column(reward)[..., None], column(episode, int), column(reward), column(mask, bool))
+    observation = column(reward)[..., None]
+    seen = Seen(observation, observation, column(episode, int), column(reward), column(mask, bool))
     return Trials(
         seen=seen,
         action=column(episode, jnp.int32),
         reward=column(reward),
+        expected=column(reward),
         log_prob=column(reward),
         value=column(value),
         mask=column(mask, bool),
         episode=column(episode, int),
+        last_state=(),
     )
 
 
 def test_advantages_go_on_over_the_episodes_of_a_trial():
     trials = hand_made([1.0, 0.0, 2.0], [0.5, 9.0, 1.0], [True, False, True], [0, 0, 1])
-    ours, returns = trial_advantages(trials, 0.5, 0.5)
+    ours = trial_advantages(trials, trials.value, 0.5, 0.5)
     delta = [1.0 + 0.5 * 1.0 - 0.5, 2.0 - 1.0]  # the step that does not count takes no time
     expected = [delta[0] + 0.25 * delta[1], 0.0, delta[1]]
     np.testing.assert_allclose(ours[:, 0], expected)
-    np.testing.assert_allclose(returns[:, 0], [expected[0] + 0.5, 0.0, expected[2] + 1.0])
 
 
 def test_explore_rewards_do_not_reach_the_returns():
     trials = hand_made([5.0, 7.0, 2.0], [0.0, 0.0, 0.0], [True, True, True], [0, 0, 1])
-    _, all_paid = trial_advantages(trials, 1.0, 1.0)
-    _, paid_late = trial_advantages(trials, 1.0, 1.0, explore=1)
+    all_paid = trial_advantages(trials, trials.value, 1.0, 1.0)
+    paid_late = trial_advantages(trials, trials.value, 1.0, 1.0, explore=1)
     np.testing.assert_allclose(all_paid[:, 0], [14.0, 9.0, 2.0])
     np.testing.assert_allclose(paid_late[:, 0], [2.0, 2.0, 2.0])
+
+
+def test_a_baseline_by_hand():
+    """The mean at each step over the trials that count there, and how far returns are from it."""
+    returns = jnp.array([[1.0, 3.0], [5.0, 100.0], [7.0, 7.0]])
+    mask = jnp.array([[True, True], [True, False], [False, False]])
+    first = Baseline.zero(3).update(returns, mask)
+    np.testing.assert_allclose(first.mean, [2.0, 5.0, 0.0])
+    np.testing.assert_allclose(first.deviation, np.sqrt((1.0 + 1.0 + 0.0) / 3), rtol=1e-6)
+    np.testing.assert_allclose(
+        first.values(jnp.ones((3, 1)))[:, 0], first.mean + first.deviation, rtol=1e-6
+    )
+    second = first.update(returns + 4.0, mask)
+    np.testing.assert_allclose(second.mean, [4.0, 7.0, 0.0])  # a plain average of two
+
+
+def test_luck_is_not_learned_from():
+    """The policy sees what a bandit paid; what it learns from is the mean of that."""
+    _, _, trials = trials_on("bandit:arms=3,pulls=4", 2)
+    assert set(np.unique(trials.reward)) == {0.0, 1.0}
+    assert len(np.unique(trials.expected)) > 2
+    _, _, trials = trials_on("krazy_world", 2)
+    np.testing.assert_array_equal(trials.reward, trials.expected)
+
+
+def test_each_episode_leaves_its_last_state():
+    env, _, trials = trials_on("krazy_world", 2, number=30)
+    played = np.asarray(trials.mask).reshape(2, env.horizon, 30).sum(axis=1)
+    np.testing.assert_array_equal(trials.last_state.time, played)
+    dead = np.asarray(trials.last_state.dead)
+    assert dead[played < env.horizon].all() and not dead.all()
+    totals = np.asarray(trials.reward).reshape(2, env.horizon, 30).sum(axis=1)
+    np.testing.assert_array_equal(trials.last_state.goals, totals)
 
 
 def test_explore_rewards_reach_the_forward_pass():
@@ -118,13 +154,13 @@ def test_explore_rewards_reach_the_forward_pass():
 
 def test_a_gru_by_hand():
     gru = GRU(1, 1, key=jax.random.key(0))
-    w, b = np.array([[0.3, -0.5], [0.8, 0.2]]), np.array([0.1, -0.2])
-    parts = (jnp.asarray(w), jnp.asarray(b), jnp.array([[0.7], [1.5]]), jnp.array([0.05]))
-    gru = eqx.tree_at(lambda g: (g.w, g.b, g.candidate.w, g.candidate.b), gru, parts)
+    w, b, u = np.array([0.3, -0.5, 0.7]), np.array([0.1, -0.2, 0.05]), np.array([0.8, 0.2, 1.5])
+    parts = (jnp.asarray(w)[None], jnp.asarray(b), jnp.asarray(u)[None])
+    gru = eqx.tree_at(lambda g: (g.inputs.w, g.inputs.b, g.recurrent), gru, parts)
     x, h = 0.6, -0.4
-    update, reset = 1 / (1 + np.exp(-(np.array([x, h]) @ w + b)))
-    new = np.tanh(x * 0.7 + reset * h * 1.5 + 0.05)
-    ours = gru(jnp.array([x]), jnp.array([h]))
+    update, reset = 1 / (1 + np.exp(-(x * w + b + h * u)[:2]))
+    new = np.tanh(x * 0.7 + 0.05 + reset * (h * 1.5))
+    ours = gru.advance(gru.input_gates(jnp.array([x])), jnp.array([h]))
     np.testing.assert_allclose(ours[0], (1 - update) * h + update * new, rtol=1e-6)
 
 
@@ -144,7 +180,7 @@ def test_a_policy_learns_to_find_the_arm_that_pays():
         policy, state, _ = ppo.update(policy, optimiser, state, trials, learn_key)
         return (policy, state), jnp.mean(trials.returns())
 
-    start = (policy, optimiser.init(policy))
+    start = (policy, ppo.start(policy, optimiser, 6))
     earned = jax.jit(lambda keys: jax.lax.scan(iterate, start, keys)[1])(
         jax.random.split(jax.random.key(1), 60)
     )
@@ -156,4 +192,5 @@ def test_minibatches_are_equal():
     _, policy, trials = trials_on("bandit:arms=3,pulls=4", 2)
     optimiser = optax.sgd(0.1)
     with pytest.raises(ValueError, match="6 tasks do not make 4"):
-        PPO().update(policy, optimiser, optimiser.init(policy), trials, jax.random.key(0))
+        start = PPO().start(policy, optimiser, 8)
+        PPO().update(policy, optimiser, start, trials, jax.random.key(0))

@@ -307,7 +307,7 @@ def _test_adaptation(path: str, number: int, seed: int) -> None:
 def reproduce(
     name: tyro.conf.Positional[str] = "",
     quick: bool = False,
-    seeds: int = 10,
+    seeds: int | None = None,
     seed: int = 0,
     out: str | None = None,
     list_: Annotated[bool, tyro.conf.arg(name="list")] = False,
@@ -317,7 +317,7 @@ def reproduce(
     Args:
         name: The experiment.
         quick: A short version, which shows that all works, not that the claims hold.
-        seeds: Agents of each kind.
+        seeds: Agents of each kind; by default 10, or 3 where a training takes long.
         seed: Random seed.
         out: Folder for the result; by default a new one under runs/.
         list_: List the experiments.
@@ -331,6 +331,7 @@ def reproduce(
         close = difflib.get_close_matches(name, EXPERIMENTS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "`etude reproduce --list` lists them."
         raise UserError(f"There is no experiment {name!r}: {hint}")
+    seeds = EXPERIMENTS[name].seeds if seeds is None else seeds
     if seeds < 2 or not checks.seed(seed):
         raise UserError(
             f"--seeds must be at least 2, for there to be an interval, and --seed {checks.SEED}."
@@ -350,9 +351,11 @@ def reproduce(
 def _interruptible(work: Callable[[], Result], folder: RunFolder) -> Result:
     """The result of work that may be one program of minutes. It runs beside the main thread, which
     alone hears of Ctrl-C, and is then left where it is: it has nothing yet to be kept."""
+    from etude.experiments.trainings import stop_all
 
     def quit(*_: object) -> NoReturn:
-        say("\nStopped; nothing was kept.")
+        say("\nStopped; nothing was kept but long trainings, which go on when this is run again.")
+        stop_all()
         with suppress(OSError):
             folder.path.rmdir()
         os._exit(130)
@@ -444,12 +447,13 @@ def play(
     greedy: bool = False,
     show: bool = False,
 ) -> None:
-    """Save an animation of a trained agent.
+    """Save an animation of a trained agent, or of one that adapts to a fresh task.
 
     Args:
         run: Run folder.
         out: Where the GIF goes; by default play.gif in the run folder.
-        episodes: How many episodes to play.
+        episodes: How many episodes to play: of one trial (RL²), or one before adapting and the
+            others after (MAML).
         seed: Random seed of the episodes.
         agent: Which of the run's seeds to play.
         greedy: Take the likeliest action instead of sampling.

@@ -87,9 +87,12 @@ class LSTM(eqx.Module):
         """The hidden state's share of the gates."""
         return h @ self.w[-self.size :]
 
+    def advance(self, gates: Float[Array, "*batch gates"], state: LSTMState) -> LSTMState:
+        """The state after an input whose share of the gates is known."""
+        return lstm_transition(gates + self.hidden_gates(state.hidden), state.cell)
+
     def __call__(self, x: Float[Array, "*batch inputs"], state: LSTMState) -> LSTMState:
-        gates = self.input_gates(x) + self.hidden_gates(state.hidden)
-        return lstm_transition(gates, state.cell)
+        return self.advance(self.input_gates(x), state)
 
     def read_backward(
         self, xs: Float[Array, "T B inputs"], ends: Bool[Array, "T B"]
@@ -115,38 +118,44 @@ def lstm_transition(gates: Float[Array, "*batch gates"], cell: Float[Array, "*ba
 
 
 class GRU(eqx.Module):
-    """GRU cell (arXiv 1406.1078): update and reset gates from `[x, h] @ w + b`, then a candidate
-    that sees as much of the old state as the reset gate lets through."""
+    """GRU cell (arXiv 1406.1078) with the reset gate after the product, as in cuDNN: of the update,
+    reset and candidate parts, all of the state's share is one product.
 
-    w: Float[Array, "inputs+hidden 2*hidden"]
-    b: Float[Array, " 2*hidden"]
-    candidate: Linear
+    At the start its units remember for 1 to `memory` steps (arXiv 1804.11188): with all gates half
+    open, nothing that is more than a few steps old could be learned from."""
 
-    def __init__(self, inputs: int, hidden: int, *, key: PRNGKeyArray):
-        gate_key, candidate_key = jax.random.split(key)
-        fan_in = inputs + hidden
-        self.w = truncated_normal(gate_key, (fan_in, 2 * hidden), fan_in**-0.5)
-        self.b = jnp.zeros(2 * hidden)
-        self.candidate = Linear(fan_in, hidden, key=candidate_key)
+    inputs: Linear
+    recurrent: Float[Array, "hidden 3*hidden"]
 
-    @property
-    def size(self) -> int:
-        return self.b.shape[0] // 2
+    def __init__(self, inputs: int, hidden: int, memory: float = 20.0, *, key: PRNGKeyArray):
+        input_key, recurrent_key, memory_key = jax.random.split(key, 3)
+        linear = Linear(inputs, 3 * hidden, key=input_key)
+        times = jax.random.uniform(memory_key, (hidden,), minval=1.0, maxval=memory)
+        bias = linear.b.at[:hidden].set(-jnp.log(times))
+        self.inputs = eqx.tree_at(lambda x: x.b, linear, bias)
+        orthogonal = jax.nn.initializers.orthogonal()
+        keys = jax.random.split(recurrent_key, 3)
+        self.recurrent = jnp.concatenate([orthogonal(k, (hidden, hidden)) for k in keys], axis=1)
 
     def zero_state(self, *batch: int) -> Float[Array, "*batch hidden"]:
-        return jnp.zeros((*batch, self.size), self.w.dtype)
+        return jnp.zeros((*batch, self.recurrent.shape[0]), self.recurrent.dtype)
 
     def output(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
         return state
 
-    def __call__(
-        self, x: Float[Array, "*batch inputs"], state: Float[Array, "*batch hidden"]
+    def input_gates(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch gates"]:
+        """The input's share, with the bias: all time steps can be done at once."""
+        return self.inputs(x)
+
+    def advance(
+        self, gates: Float[Array, "*batch gates"], state: Float[Array, "*batch hidden"]
     ) -> Float[Array, "*batch hidden"]:
-        both = jnp.concatenate([x, state], axis=-1) @ self.w
-        update, reset = jnp.split(
-            jax.nn.sigmoid(both + jnp.broadcast_to(self.b, both.shape)), 2, -1
-        )
-        candidate = jnp.tanh(self.candidate(jnp.concatenate([x, reset * state], axis=-1)))
+        """The state after an input whose share is known."""
+        update_x, reset_x, candidate_x = jnp.split(gates, 3, axis=-1)
+        update_h, reset_h, candidate_h = jnp.split(state @ self.recurrent, 3, axis=-1)
+        update = jax.nn.sigmoid(update_x + update_h)
+        reset = jax.nn.sigmoid(reset_x + reset_h)
+        candidate = jnp.tanh(candidate_x + reset * candidate_h)
         return (1.0 - update) * state + update * candidate
 
 

@@ -35,16 +35,9 @@ def play_run(
     show: bool,
 ) -> tuple[Path, list[float]]:
     """Plays episodes with an agent of a run; where the GIF is, and the episodes' returns."""
-    setup, folder = open_folder(run)
-    if not 0 <= agent_index < setup.config.seeds:
-        raise UserError(f"--agent must be from 0 to {setup.config.seeds - 1} for this run.")
-    agent = load_agent(setup.shapes().learner.agent, folder, agent_index)
-
-    def policy(observation: PyTree):
-        logits = agent.policy(observation)
-        return logits * 1e6 if greedy else logits
-
-    frames, ends, returns = film(setup.task, policy, jax.random.key(seed), episodes)
+    folder = RunFolder.open(run)
+    play = play_adapting if "algo" in folder.config() else play_trained
+    frames, ends, returns = play(folder, jax.random.key(seed), episodes, agent_index, greedy)
     path = Path(out) if out else folder.path / "play.gif"
     write_gif(frames, ends, path)
     if show:
@@ -52,15 +45,44 @@ def play_run(
     return path, returns
 
 
+Film = tuple[list[np.ndarray], list[bool], list[float]]
+"""Frames of episodes, which of them end one, and the returns."""
+SHARP = 1e6
+"""What makes sampling take the likeliest action, when logits are multiplied by it."""
+
+
+def play_trained(folder: RunFolder, key: Any, episodes: int, index: int, greedy: bool) -> Film:
+    setup, _ = open_folder(str(folder.path))
+    check_index(index, setup.config.seeds)
+    agent = load_agent(setup.shapes().learner.agent, folder, index)
+    sharpness = SHARP if greedy else 1.0
+    return film(setup.task, lambda x: sharpness * agent.policy(x), key, episodes)
+
+
+def play_adapting(folder: RunFolder, key: Any, episodes: int, index: int, greedy: bool) -> Film:
+    """On a fresh task. Each episode's last frame is the state that it ended in."""
+    from etude.adaptation import trainer, watch
+
+    work, _ = trainer.open_folder(str(folder.path))
+    check_index(index, work.config.seeds)
+    policy = jax.tree.map(lambda x: x[index], trainer.kept_policies(work, folder))
+    story = watch.adapt_and_watch(work, policy, key, episodes, SHARP if greedy else 1.0)
+    frames = [frame(story.task, *scene) for scenes in story.episodes for scene in scenes]
+    ends = [i == len(scenes) - 1 for scenes in story.episodes for i in range(len(scenes))]
+    return frames, ends, story.returns
+
+
+def check_index(index: int, seeds: int) -> None:
+    if not 0 <= index < seeds:
+        raise UserError(f"--agent must be from 0 to {seeds - 1} for this run.")
+
+
 def load_agent(like: PyTree, folder: RunFolder, index: int) -> Any:
     agents = from_arrays(like, folder.arrays("learner.agent"), f"The checkpoint in {folder.path}")
     return jax.tree.map(lambda x: x[index], agents)
 
 
-def film(
-    task: Task, policy: Callable, key: Any, episodes: int
-) -> tuple[list[np.ndarray], list[bool], list[float]]:
-    """Frames of the episodes, which of them end one, and the returns."""
+def film(task: Task, policy: Callable, key: Any, episodes: int) -> Film:
 
     def step(actors: acting.Actors, key):
         after, (_, done) = acting.step(task, policy, actors, key)

@@ -118,7 +118,8 @@ def draw_band(
 def label_of(folder: RunFolder) -> str:
     config = folder.config()
     seeds = f", {config['seeds']} seeds" if config.get("seeds", 1) > 1 else ""
-    return f"{config['rule']} on {config['env']}{seeds}"
+    what, where = (config.get(a) or config[b] for a, b in (("rule", "algo"), ("env", "tasks")))
+    return f"{what} on {where}{seeds}"
 
 
 def plot_folders(paths: Sequence[str], out: Path) -> None:
@@ -126,14 +127,14 @@ def plot_folders(paths: Sequence[str], out: Path) -> None:
     from etude.discovery.report import plot_checks
 
     folders = [RunFolder.open(path) for path in paths]
-    training = [f for f in folders if {"rule", "env"} <= f.config().keys()]
+    training = [f for f in folders if {"rule", "env"} <= f.config().keys() or "algo" in f.config()]
     discoveries = [f for f in folders if "envs" in f.config()]
     if training:
         _plot_training(training, out)
     elif discoveries:
         plot_checks([f.metrics() for f in discoveries], out)
     else:
-        raise UserError(f"{paths[0]} holds neither training nor discovery, so there is no curve.")
+        raise UserError(f"{paths[0]} holds no training and no discovery, so there is no curve.")
 
 
 def _plot_training(folders: Sequence[RunFolder], out: Path) -> None:

@@ -1,7 +1,7 @@
 """The settings of learning to adapt."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from etude import checks
 from etude.adaptation.maml import Surrogate
@@ -11,7 +11,25 @@ from etude.errors import UserError
 
 Algorithm = Literal["maml", "emaml", "rl2", "erl2"]
 GRADIENT_BASED = ("maml", "emaml")
-STEPS = 2_000_000
+Outer = Literal["ppo", "pg"]
+
+SHARED: dict[str, Any] = dict(steps=2_000_000, td_lambda=0.95, entropy_cost=0.01)
+RECURRENT = SHARED | dict(batch=64, episodes=5, epochs=4, cell="gru", hidden=64, minibatches=2)
+BY_GRADIENT = SHARED | dict(
+    batch=32,
+    episodes=20,
+    torso=(64, 64),
+    inner_steps=1,
+    inner_rate=0.1,
+    learn_rates=False,
+    surrogate="lvc",
+    first_order=False,
+    outer="ppo",
+)
+"""What is left out, by family."""
+OF_RECURRENT = "cell hidden explore minibatches"
+OF_GRADIENT = "torso inner_steps inner_rate learn_rates surrogate first_order exploration outer"
+"""Settings that the other family does not have."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +50,7 @@ class AdaptConfig:
     """Tasks to learn from, drawn once; 0 draws fresh ones for every update."""
     test_tasks: int = 64
     """Tasks that are never learned from, on which each update is tested."""
-    batch: int = 32
+    batch: int | None = None
     """Tasks in each update."""
     episodes: int | None = None
     """Of each task: those of a trial, or those that each step of adaptation learns from."""
@@ -40,38 +58,40 @@ class AdaptConfig:
     """Step size of Adam."""
     discount: float = 0.99
     """γ of the returns."""
-    td_lambda: float = 0.95
+    td_lambda: float | None = None
     """λ of the advantages."""
     clip: float = 0.2
     """How far PPO lets the policy go from the one that played."""
-    epochs: int = 4
-    """Times that each batch is learned from; 1 is plain policy gradient."""
-    entropy_cost: float = 0.01
+    epochs: int | None = None
+    """Times that each batch is learned from."""
+    entropy_cost: float | None = None
     """Weight of the entropy bonus."""
 
-    cell: Cell = "gru"
+    cell: Cell | None = None
     """Of a recurrent policy: gru or lstm."""
-    hidden: int = 64
+    hidden: int | None = None
     """Size of its state."""
     explore: int | None = None
     """First episodes of a trial, which are not paid for (erl2) and not scored (both)."""
-    minibatches: int = 4
+    minibatches: int | None = None
     """Parts into which an epoch of a recurrent policy divides the batch."""
 
-    torso: tuple[int, ...] = (64, 64)
+    torso: tuple[int, ...] | None = None
     """Widths of the layers of a policy that adapts by gradient."""
-    inner_steps: int = 1
+    inner_steps: int | None = None
     """Steps of adaptation."""
-    inner_rate: float = 0.1
+    inner_rate: float | None = None
     """Their step size."""
-    learn_rates: bool = False
+    learn_rates: bool | None = None
     """Whether each part of the policy learns a step size of its own, starting from that."""
-    surrogate: Surrogate = "lvc"
+    surrogate: Surrogate | None = None
     """Loss of the steps of adaptation: plain, lvc or dice."""
-    first_order: bool = False
+    first_order: bool | None = None
     """Whether the steps are taken as constants."""
     exploration: float | None = None
     """Weight of E-MAML's term; 0 is MAML."""
+    outer: Outer | None = None
+    """How the start of adaptation is learned: ppo, or pg (policy gradient, one epoch)."""
     log_every: int | None = None
     """Updates between two lines of metrics."""
 
@@ -81,6 +101,7 @@ class AdaptConfig:
             "steps seeds test_tasks batch episodes epochs hidden minibatches inner_steps torso"
         )
         require(self, f"{numbers} log_every", checks.counts, "at least 1")
+        require(self, "torso", lambda x: x, "one or more widths")
         require(self, "seed", checks.seed, checks.SEED)
         require(self, "train_tasks explore", lambda x: x >= 0, "0 or more")
         require(self, "learning_rate clip inner_rate", checks.positive, "a positive number")
@@ -92,26 +113,36 @@ class AdaptConfig:
         return self.algo in GRADIENT_BASED
 
     def filled(self) -> "AdaptConfig":
-        """With every gap filled."""
-        episodes = self.episodes or (20 if self.by_gradient else 5)
-        explore = min(3, episodes - 1) if self.explore is None else self.explore
-        if not self.by_gradient:
-            if explore >= episodes:
-                raise UserError(
-                    f"A trial of {episodes} episodes cannot have {explore} to explore: nothing "
-                    "would be paid."
-                )
-            if self.batch % self.minibatches:
-                raise UserError(
-                    f"--batch {self.batch} does not make {self.minibatches} equal --minibatches."
-                )
-        exploration = self.exploration
-        if exploration is None:
-            exploration = 1.0 if self.algo == "emaml" else 0.0
-        return dataclasses.replace(
-            self,
-            steps=self.steps or STEPS,
-            episodes=episodes,
-            explore=explore,
-            exploration=exploration,
+        """With every gap filled that the algorithm has."""
+        own, other = (BY_GRADIENT, OF_RECURRENT) if self.by_gradient else (RECURRENT, OF_GRADIENT)
+        for name in other.split():
+            if getattr(self, name) is not None:
+                raise UserError(f"{self.algo} has no setting {name}.")
+        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        values: dict[str, Any] = own | {k: v for k, v in given.items() if v is not None}
+        if self.by_gradient:
+            values.setdefault("exploration", 1.0 if self.algo == "emaml" else 0.0)
+            _check_gradient(values)
+        else:
+            values.setdefault("explore", min(3, values["episodes"] - 1))
+            _check_recurrent(values)
+        return AdaptConfig(**values)
+
+
+def _check_gradient(values: dict[str, Any]) -> None:
+    epochs = values.setdefault("epochs", 1 if values["outer"] == "pg" else 4)
+    if values["outer"] == "pg" and epochs > 1:
+        raise UserError("A policy gradient learns from a batch once: epochs must be 1.")
+
+
+def _check_recurrent(values: dict[str, Any]) -> None:
+    episodes, explore = values["episodes"], values["explore"]
+    if explore >= episodes:
+        raise UserError(
+            f"A trial of {episodes} episodes cannot have {explore} to explore: nothing would be "
+            "paid."
+        )
+    if values["batch"] % values["minibatches"]:
+        raise UserError(
+            f"--batch {values['batch']} does not make {values['minibatches']} equal --minibatches."
         )

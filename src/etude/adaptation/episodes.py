@@ -15,6 +15,9 @@ from etude.trees import choose
 Policy = Callable[[PyTree[Array]], Float[Array, "*batch A"]]
 """From observations to the logits of the actions."""
 
+EXPECTED_REWARD = "expected_reward"
+"""An environment whose rewards are noisy may give their means by this name among its infos."""
+
 
 @runtime_checkable
 class TaskDistribution(Protocol):

@@ -25,7 +25,8 @@ class AdaptState(eqx.Module):
     """All that a run must not lose: this tree is the checkpoint."""
 
     policy: PyTree[Array]
-    optimiser_state: PyTree[Array]
+    learning: PyTree[Array]
+    """What the method keeps beside the policy, the optimiser's state above all."""
     key: PRNGKeyArray
 
 
@@ -33,7 +34,8 @@ class Method(abc.ABC):
     """An algorithm, as pure functions: jit them, vmap them over seeds."""
 
     def __init__(self, env: TaskDistribution, observation: PyTree, config: AdaptConfig):
-        self.env, self.observation, self.config = env, observation, config
+        self.env, self.observation = env, observation
+        self.config: Any = config.filled()  # types cannot say that no gap is left
         self.optimiser = optax.adam(config.learning_rate)
 
     @property
@@ -51,14 +53,17 @@ class Method(abc.ABC):
 
     @abc.abstractmethod
     def learn(
-        self, policy: Any, optimiser_state: PyTree, played: Any, key: PRNGKeyArray
+        self, policy: Any, learning: PyTree, played: Any, key: PRNGKeyArray
     ) -> tuple[Any, PyTree, Metrics]:
         """The policy after an update."""
 
     def init(self, key: PRNGKeyArray) -> AdaptState:
         policy_key, key = jax.random.split(key)
         policy = self.new_policy(policy_key)
-        return AdaptState(policy, self.optimiser.init(policy), key)
+        return AdaptState(policy, self.start_learning(policy), key)
+
+    def start_learning(self, policy: Any) -> PyTree[Array]:
+        return self.optimiser.init(policy)
 
     def iterate(
         self, state: AdaptState, pools: tuple[PyTree, PyTree]
@@ -68,9 +73,7 @@ class Method(abc.ABC):
         key, task_key, play_key, learn_key, test_key = jax.random.split(state.key, 5)
         tasks = self._tasks(train, task_key)
         played, scores = self.collect(state.policy, tasks, play_key)
-        policy, optimiser_state, metrics = self.learn(
-            state.policy, state.optimiser_state, played, learn_key
-        )
+        policy, learning, metrics = self.learn(state.policy, state.learning, played, learn_key)
         _, tested = self.collect(policy, test, test_key)
         metrics |= {
             "before": jnp.mean(scores.before),
@@ -78,7 +81,7 @@ class Method(abc.ABC):
             "test_before": jnp.mean(tested.before),
             "test_after": jnp.mean(tested.after),
         }
-        return AdaptState(policy, optimiser_state, key), metrics
+        return AdaptState(policy, learning, key), metrics
 
     def _tasks(self, pool: PyTree | None, key: PRNGKeyArray) -> PyTree:
         """The tasks of an update: fresh ones, or some of those that there are."""

@@ -1,5 +1,6 @@
 """The four algorithms as methods: RL² and E-RL², MAML and E-MAML."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import equinox as eqx
@@ -19,7 +20,7 @@ from etude.adaptation.episodes import (
 )
 from etude.adaptation.maml import adapt, clipped_loss, exploration_loss
 from etude.adaptation.method import Method, Scores
-from etude.adaptation.rl2 import PPO, RecurrentPolicy, Trials, play_trials
+from etude.adaptation.rl2 import PPO, Learning, RecurrentPolicy, Trials, play_trials
 from etude.agent import Agent, Heads, NetworkConfig
 from etude.distributions import entropy
 from etude.types import Metrics
@@ -31,7 +32,6 @@ class Recurrent(Method):
     @property
     def steps_per_update(self) -> int:
         config = self.config
-        assert config.episodes is not None
         return config.batch * config.episodes * self.env.horizon
 
     def new_policy(self, key: PRNGKeyArray) -> RecurrentPolicy:
@@ -45,15 +45,17 @@ class Recurrent(Method):
     ) -> tuple[Trials, Scores]:
         """The first episode is before, those after `explore` episodes are after."""
         config = self.config
-        assert config.episodes is not None and config.explore is not None
         trials = play_trials(self.env, policy, tasks, key, config.episodes)
         first = jnp.sum(jnp.where(trials.episode == 0, trials.reward, 0.0), axis=0)
         return trials, Scores(first, trials.returns(config.explore))
 
+    def start_learning(self, policy: RecurrentPolicy) -> Learning:
+        return self._ppo.start(policy, self.optimiser, self.config.episodes * self.env.horizon)
+
     def learn(
-        self, policy: RecurrentPolicy, optimiser_state: PyTree, played: Trials, key: PRNGKeyArray
-    ) -> tuple[RecurrentPolicy, PyTree, Metrics]:
-        return self._ppo.update(policy, self.optimiser, optimiser_state, played, key)
+        self, policy: RecurrentPolicy, learning: Learning, played: Trials, key: PRNGKeyArray
+    ) -> tuple[RecurrentPolicy, Learning, Metrics]:
+        return self._ppo.update(policy, self.optimiser, learning, played, key)
 
     @property
     def _ppo(self) -> PPO:
@@ -101,7 +103,6 @@ class ByGradient(Method):
     @property
     def steps_per_update(self) -> int:
         config = self.config
-        assert config.episodes is not None
         return config.batch * config.episodes * self.env.horizon * (config.inner_steps + 1)
 
     def new_policy(self, key: PRNGKeyArray) -> Start:
@@ -122,16 +123,22 @@ class ByGradient(Method):
         return played, Scores(first, last)
 
     def _collect_one(self, policy: Start, task: PyTree, key: PRNGKeyArray) -> Played:
-        agent, inner = policy.agent, []
         *keys, last = jax.random.split(key, self.config.inner_steps + 1)
-        for step_key in keys:
-            inner.append(self._play(agent, task, step_key))
+        inner, agent = self.adapt_to(policy, task, keys)
+        return Played(inner, self._play(agent, task, last))
+
+    def adapt_to(
+        self, policy: Start, task: PyTree, keys: Sequence[PRNGKeyArray]
+    ) -> tuple[tuple[Batch, ...], Agent]:
+        """What the steps of adaptation learned from, one for each key, and the policy after."""
+        agent, inner = policy.agent, []
+        for key in keys:
+            inner.append(self._play(agent, task, key))
             agent = self._adapt(agent, policy.rates, inner[-1])
-        return Played(tuple(inner), self._play(agent, task, last))
+        return tuple(inner), agent
 
     def _play(self, agent: Agent, task: PyTree, key: PRNGKeyArray) -> Batch:
         config = self.config
-        assert config.episodes is not None
         episodes = play(self.env, agent.policy, task, key, config.episodes)
         features = agent.torso.flatten(episodes.observation)
         values = linear_values(episodes, features, config.discount)
@@ -145,7 +152,7 @@ class ByGradient(Method):
         return adapt(agent, rates, episodes, scaled, kind, first_order)
 
     def learn(
-        self, policy: Start, optimiser_state: PyTree, played: Played, key: PRNGKeyArray
+        self, policy: Start, learning: PyTree, played: Played, key: PRNGKeyArray
     ) -> tuple[Start, PyTree, Metrics]:
         del key  # nothing is random here
 
@@ -155,10 +162,10 @@ class ByGradient(Method):
             updates, state = self.optimiser.update(gradient, state, cast(Any, policy))
             return (cast(Start, optax.apply_updates(cast(Any, policy), updates)), state), metrics
 
-        (policy, optimiser_state), metrics = jax.lax.scan(
-            step, (policy, optimiser_state), length=self.config.epochs
+        (policy, learning), metrics = jax.lax.scan(
+            step, (policy, learning), length=self.config.epochs
         )
-        return policy, optimiser_state, jax.tree.map(jnp.mean, metrics)
+        return policy, learning, jax.tree.map(jnp.mean, metrics)
 
     def _loss(self, policy: Start, played: Played) -> tuple[Float[Array, ""], Metrics]:
         outcome = jnp.mean(jnp.sum(played.outer.episodes.reward, axis=1), axis=-1)
@@ -169,7 +176,6 @@ class ByGradient(Method):
 
     def _task_loss(self, policy: Start, played: Played, credit: Float[Array, ""]) -> Metrics:
         config = self.config
-        assert config.exploration is not None
         rates = policy.rates if config.learn_rates else jax.lax.stop_gradient(policy.rates)
         agent, exploring = policy.agent, jnp.zeros(())
         for batch in played.inner:

@@ -6,6 +6,7 @@ the policy sees their rewards as ever, but is not paid for them.
 """
 
 import dataclasses
+from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
 import equinox as eqx
@@ -14,7 +15,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from etude.adaptation.episodes import TaskDistribution, masked_mean, standardised
+from etude.adaptation.episodes import (
+    EXPECTED_REWARD,
+    TaskDistribution,
+    masked_mean,
+    standardised,
+)
 from etude.agent import HEAD_STD, Flatten
 from etude.distributions import entropy, log_prob
 from etude.nn import GRU, LSTM, Linear
@@ -30,6 +36,8 @@ class Seen(NamedTuple):
     """What the policy is told at each step."""
 
     observation: PyTree[Array]
+    before: PyTree[Array]
+    """The observation in which that action was taken."""
     action: Int[Array, "*batch"]
     """The one before; −1 at the start of a trial."""
     reward: Float[Array, "*batch"]
@@ -39,9 +47,14 @@ class Seen(NamedTuple):
 
 
 class RecurrentPolicy(eqx.Module):
-    """From what is seen, step by step, to the logits of the actions and a value."""
+    """From what is seen, step by step, to the logits of the actions and a value, in the units of a
+    `Baseline`."""
 
+    encoder: Linear
+    """Brings together what belongs together: where an action was taken, and what it paid."""
     cell: GRU | LSTM
+    torso: Linear
+    """Reads what matters here out of the state: it sees both the state and what is seen."""
     pi: Linear
     value: Linear
     flatten: Flatten
@@ -56,10 +69,12 @@ class RecurrentPolicy(eqx.Module):
         *,
         key: PRNGKeyArray,
     ):
-        cell_key, pi_key, value_key = jax.random.split(key, 3)
+        encoder_key, cell_key, torso_key, pi_key, value_key = jax.random.split(key, 5)
         self.flatten = Flatten.like(observation)
         self.num_actions = num_actions
-        self.cell = CELLS[cell](self.flatten.size + num_actions + 2, hidden, key=cell_key)
+        self.encoder = Linear(2 * self.flatten.size + num_actions + 2, hidden, key=encoder_key)
+        self.cell = CELLS[cell](hidden, hidden, key=cell_key)
+        self.torso = Linear(2 * hidden, hidden, key=torso_key)
         self.pi = Linear(hidden, num_actions, key=pi_key, std=HEAD_STD)
         self.value = Linear(hidden, 1, key=value_key, std=HEAD_STD)
 
@@ -70,16 +85,27 @@ class RecurrentPolicy(eqx.Module):
         self, state: PyTree[Array], seen: Seen
     ) -> tuple[PyTree[Array], Float[Array, "*batch A"], Float[Array, "*batch"]]:
         """The state after what was seen, the logits and the value."""
+        cell: Any = self.cell
+        inputs = self.inputs(seen)
+        state = cell.advance(cell.input_gates(inputs), state)
+        return state, *self.heads(cell.output(state), inputs)
+
+    def inputs(self, seen: Seen) -> Float[Array, "*batch hidden"]:
         parts = [
             self.flatten(seen.observation, self.pi.w.dtype),
+            self.flatten(seen.before, self.pi.w.dtype),
             jax.nn.one_hot(seen.action, self.num_actions, dtype=self.pi.w.dtype),
             seen.reward[..., None].astype(self.pi.w.dtype),
             seen.ended[..., None].astype(self.pi.w.dtype),
         ]
-        cell: Any = self.cell
-        state = cell(jnp.concatenate(parts, axis=-1), state)
-        output = cell.output(state)
-        return state, self.pi(output), self.value(output)[..., 0]
+        return jax.nn.relu(self.encoder(jnp.concatenate(parts, axis=-1)))
+
+    def heads(
+        self, output: Float[Array, "*batch hidden"], inputs: Float[Array, "*batch hidden"]
+    ) -> tuple[Float[Array, "*batch A"], Float[Array, "*batch"]]:
+        """The logits and the value."""
+        read = jax.nn.relu(self.torso(jnp.concatenate([output, inputs], axis=-1)))
+        return self.pi(read), self.value(read)[..., 0]
 
 
 class Trials(eqx.Module):
@@ -89,11 +115,17 @@ class Trials(eqx.Module):
     seen: Seen
     action: Int[Array, "T N"]
     reward: Float[Array, "T N"]
+    expected: Float[Array, "T N"]
+    """The mean of the reward, where the environment knows it, or else the reward: what is learned
+    from, since luck teaches nothing."""
     log_prob: Float[Array, "T N"]
     value: Float[Array, "T N"]
+    """In the units of a `Baseline`."""
     mask: Bool[Array, "T N"]
     episode: Int[Array, "T N"]
     """Which of the trial's episodes each step belongs to."""
+    last_state: PyTree[Array]
+    """Of the environment at the end of each episode (episodes × tasks), for measuring."""
 
     def mean(self, x: Float[Array, "T N"]) -> Float[Array, ""]:
         """Over all steps that count."""
@@ -122,10 +154,11 @@ def play_trials(
         new_memory, logits, value = policy.step(memory, seen)
         action = jax.random.categorical(action_key, logits)
         keys = jax.random.split(env_key, number)
-        observation, new_state, reward, ended, _ = move(keys, state, action, tasks)
+        observation, new_state, reward, ended, info = move(keys, state, action, tasks)
+        expected = jnp.where(alive, info.get(EXPECTED_REWARD, reward), 0.0)
         reward = jnp.where(alive, reward, 0.0)
-        record = (seen, action, reward, log_prob(logits, action), value, alive)
-        new_seen = Seen(observation, action, reward, jnp.zeros_like(ended))
+        record = (seen, action, reward, expected, log_prob(logits, action), value, alive)
+        new_seen = Seen(observation, seen.observation, action, reward, jnp.zeros_like(ended))
         after = choose(alive, (new_memory, new_state, new_seen), (memory, state, seen))
         return (*after, alive & ~ended), record
 
@@ -133,21 +166,29 @@ def play_trials(
         memory, seen = carry
         reset_key, key = jax.random.split(key)
         observation, state = reset(jax.random.split(reset_key, number), tasks)
-        seen = Seen(observation, seen.action, seen.reward, seen.action >= 0)
+        seen = Seen(observation, seen.before, seen.action, seen.reward, seen.action >= 0)
         start = (memory, state, seen, jnp.ones(number, bool))
-        (memory, _, seen, _), record = jax.lax.scan(step, start, jax.random.split(key, env.horizon))
-        return (memory, seen), record
+        (memory, state, seen, _), record = jax.lax.scan(
+            step, start, jax.random.split(key, env.horizon)
+        )
+        return (memory, seen), (record, state)
 
     first_key, key = jax.random.split(key)
     observation, _ = reset(jax.random.split(first_key, number), tasks)
-    nothing = Seen(observation, jnp.full(number, -1), jnp.zeros(number), jnp.zeros(number, bool))
-    _, record = jax.lax.scan(
+    nothing = Seen(
+        observation,
+        jax.tree.map(jnp.zeros_like, observation),
+        jnp.full(number, -1),
+        jnp.zeros(number),
+        jnp.zeros(number, bool),
+    )
+    _, (record, last_state) = jax.lax.scan(
         episode, (policy.start(number), nothing), jax.random.split(key, episodes)
     )
     record = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), record)
     steps = jnp.repeat(jnp.arange(episodes), env.horizon)
     episode_of_each = jnp.broadcast_to(steps[:, None], (steps.shape[0], number))
-    return jax.lax.stop_gradient(Trials(*record, episode=episode_of_each))
+    return jax.lax.stop_gradient(Trials(*record, episode=episode_of_each, last_state=last_state))
 
 
 def replay(
@@ -155,22 +196,56 @@ def replay(
 ) -> tuple[Float[Array, "T N A"], Float[Array, "T N"]]:
     """The logits and values of a policy that sees what was seen in the trials."""
 
-    def step(memory, x):
-        seen, alive = x
-        new_memory, logits, value = policy.step(memory, seen)
-        return choose(alive, new_memory, memory), (logits, value)
+    cell: Any = policy.cell
 
+    def step(memory, x):
+        gates, alive = x
+        memory = choose(alive, cell.advance(gates, memory), memory)
+        return memory, cell.output(memory)
+
+    # Only what depends on the step before is done step by step.
+    inputs = policy.inputs(trials.seen)
     start = policy.start(trials.mask.shape[1])
-    return jax.lax.scan(step, start, (trials.seen, trials.mask))[1]
+    outputs = jax.lax.scan(step, start, (cell.input_gates(inputs), trials.mask))[1]
+    return policy.heads(outputs, inputs)
+
+
+class Baseline(eqx.Module):
+    """What returns are like at each step of a trial: their mean, which takes most of their size out
+    of what values have to learn, and how far they are from it."""
+
+    mean: Float[Array, " T"]
+    deviation: Float[Array, ""]
+    updates: Int[Array, ""]
+
+    @staticmethod
+    def zero(steps: int) -> "Baseline":
+        return Baseline(jnp.zeros(steps), jnp.ones(()), jnp.zeros((), jnp.int32))
+
+    def values(self, value: Float[Array, "T N"]) -> Float[Array, "T N"]:
+        """Values in the units of returns."""
+        return self.mean[:, None] + self.deviation * value
+
+    def update(self, returns: Float[Array, "T N"], mask: Bool[Array, "T N"]) -> "Baseline":
+        """A plain average at first, an exponential one later."""
+        rate = jnp.maximum(0.05, 1.0 / (self.updates + 1.0))
+        number = jnp.sum(mask, axis=1)
+        found = jnp.sum(jnp.where(mask, returns, 0.0), axis=1) / jnp.maximum(number, 1)
+        mean = self.mean + jnp.where(number > 0, rate * (found - self.mean), 0.0)
+        far = jnp.sqrt(masked_mean(jnp.square(returns - mean[:, None]), mask) + 1e-8)
+        return Baseline(mean, self.deviation + rate * (far - self.deviation), self.updates + 1)
 
 
 def trial_advantages(
-    trials: Trials, discount: float, td_lambda: float, explore: int = 0
-) -> tuple[Float[Array, "T N"], Float[Array, "T N"]]:
-    """Generalised advantage estimates over a whole trial, and the returns that values should learn.
-    The rewards of the first `explore` episodes do not count. Steps that do not count take no time.
-    """
-    paid = jnp.where(trials.episode >= explore, trials.reward, 0.0)
+    trials: Trials,
+    values: Float[Array, "T N"],
+    discount: float,
+    td_lambda: float,
+    explore: int = 0,
+) -> Float[Array, "T N"]:
+    """Generalised advantage estimates over a whole trial. The rewards of the first `explore`
+    episodes do not count. Steps that do not count take no time."""
+    paid = jnp.where(trials.episode >= explore, trials.expected, 0.0)
 
     def back(carry, x):
         advantage_after, value_after = carry
@@ -183,10 +258,15 @@ def trial_advantages(
         )
         return carry, jnp.where(alive, advantage, 0.0)
 
-    zeros = jnp.zeros_like(trials.value[0])
-    xs = (paid, trials.value, trials.mask)
-    advantage = jax.lax.scan(back, (zeros, zeros), xs, reverse=True)[1]
-    return advantage, advantage + jnp.where(trials.mask, trials.value, 0.0)
+    zeros = jnp.zeros_like(values[0])
+    return jax.lax.scan(back, (zeros, zeros), (paid, values, trials.mask), reverse=True)[1]
+
+
+class Learning(eqx.Module):
+    """What learning from trials keeps beside the policy."""
+
+    optimiser: PyTree[Array]
+    baseline: Baseline
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,40 +284,30 @@ class PPO:
     entropy_cost: float = 0.01
     value_cost: float = 0.5
 
-    def loss(
-        self,
-        policy: RecurrentPolicy,
-        trials: Trials,
-        advantage: Float[Array, "T N"],
-        returns: Float[Array, "T N"],
-    ) -> tuple[Float[Array, ""], Metrics]:
-        logits, value = replay(policy, trials)
-        likelihood = log_prob(logits, trials.action)
-        gain = trials.mean(clipped_objective(likelihood, trials.log_prob, advantage, self.clip))
-        value_loss = 0.5 * trials.mean(jnp.square(value - returns))
-        bonus = trials.mean(entropy(logits))
-        total = -gain + self.value_cost * value_loss - self.entropy_cost * bonus
-        return total, {"loss": total, "value_loss": value_loss, "entropy": bonus}
+    def start(
+        self, policy: RecurrentPolicy, optimiser: optax.GradientTransformation, steps: int
+    ) -> Learning:
+        """For trials of so many steps."""
+        return Learning(optimiser.init(cast(Any, policy)), Baseline.zero(steps))
 
     def update(
         self,
         policy: RecurrentPolicy,
         optimiser: optax.GradientTransformation,
-        optimiser_state: PyTree[Array],
+        learning: Learning,
         trials: Trials,
         key: PRNGKeyArray,
-    ) -> tuple[RecurrentPolicy, PyTree[Array], Metrics]:
+    ) -> tuple[RecurrentPolicy, Learning, Metrics]:
         """Several epochs over the trials; the metrics are means over all steps of the optimiser."""
         number = trials.mask.shape[1]
         if number % self.minibatches:
             raise ValueError(f"{number} tasks do not make {self.minibatches} equal minibatches.")
-        advantage, returns = trial_advantages(trials, self.discount, self.td_lambda, self.explore)
-        advantage = standardised(advantage, trials.mask)
+        baseline, advantage, targets = self._judge(learning.baseline, trials)
 
         def step(carry, tasks):
             policy, state = carry
-            gradient, metrics = jax.grad(self.loss, has_aux=True)(
-                policy, trials.of_tasks(tasks), advantage[:, tasks], returns[:, tasks]
+            gradient, metrics = jax.grad(self._loss, has_aux=True)(
+                policy, trials.of_tasks(tasks), advantage[:, tasks], targets[:, tasks]
             )
             updates, state = optimiser.update(cast(Any, gradient), state, cast(Any, policy))
             return (cast(Any, optax.apply_updates(cast(Any, policy), updates)), state), metrics
@@ -246,5 +316,32 @@ class PPO:
             jax.random.split(key, self.epochs)
         )
         parts = orders.reshape(self.epochs * self.minibatches, -1)
-        (policy, optimiser_state), metrics = jax.lax.scan(step, (policy, optimiser_state), parts)
-        return policy, optimiser_state, jax.tree.map(jnp.mean, metrics)
+        (policy, state), metrics = jax.lax.scan(step, (policy, learning.optimiser), parts)
+        return policy, Learning(state, baseline), jax.tree.map(jnp.mean, metrics)
+
+    def _judge(
+        self, baseline: Baseline, trials: Trials
+    ) -> tuple[Baseline, Float[Array, "T N"], Float[Array, "T N"]]:
+        """The baseline after these trials, standardised advantages, and what values should be."""
+        advantages = partial(trial_advantages, discount=self.discount, explore=self.explore)
+        nothing = jnp.zeros_like(trials.value)
+        baseline = baseline.update(advantages(trials, nothing, td_lambda=1.0), trials.mask)
+        values = baseline.values(trials.value)
+        advantage = advantages(trials, values, td_lambda=self.td_lambda)
+        targets = trials.value + advantage / baseline.deviation
+        return baseline, standardised(advantage, trials.mask), targets
+
+    def _loss(
+        self,
+        policy: RecurrentPolicy,
+        trials: Trials,
+        advantage: Float[Array, "T N"],
+        targets: Float[Array, "T N"],
+    ) -> tuple[Float[Array, ""], Metrics]:
+        logits, value = replay(policy, trials)
+        likelihood = log_prob(logits, trials.action)
+        gain = trials.mean(clipped_objective(likelihood, trials.log_prob, advantage, self.clip))
+        value_loss = 0.5 * trials.mean(jnp.square(value - targets))
+        bonus = trials.mean(entropy(logits))
+        total = -gain + self.value_cost * value_loss - self.entropy_cost * bonus
+        return total, {"loss": total, "value_loss": value_loss, "entropy": bonus}

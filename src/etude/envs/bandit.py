@@ -61,9 +61,10 @@ class Bandit(environment.Environment[Any, Any]):
     def step_env(
         self, key: Array, state: BanditState, action: Any, params: BanditParams
     ) -> tuple[Array, BanditState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
-        reward = jax.random.bernoulli(key, params.probabilities[action]).astype(float)
+        mean = params.probabilities[action]
+        reward = jax.random.bernoulli(key, mean).astype(float)
         state = BanditState(jnp.asarray(action, jnp.int32), reward, state.time + 1)
-        return jnp.ones(1), state, reward, state.time >= self.pulls, {}
+        return jnp.ones(1), state, reward, state.time >= self.pulls, {"expected_reward": mean}
 
     def is_truncated(self, state: BanditState, params: BanditParams) -> Bool[Array, ""]:
         return jnp.zeros((), bool)  # after the last pull there is nothing more

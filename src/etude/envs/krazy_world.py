@@ -120,6 +120,8 @@ class KrazyState(eqx.Module):
     """Goals, keys and energy that are gone; their tiles are normal now."""
     visited: Bool[Array, " tiles"]
     """Kinds of tiles entered so far in the episode."""
+    goals: Int[Array, ""]
+    """Reached so far."""
     dead: Bool[Array, ""]
     time: Int[Array, ""]
 
@@ -193,6 +195,7 @@ class KrazyWorld(environment.Environment[Any, Any]):
             energy=jnp.asarray(self.level.energy, jnp.int32),
             taken=jnp.zeros(self.level.cells, bool),
             visited=jnp.zeros(TILES, bool).at[NORMAL].set(True),
+            goals=jnp.zeros((), jnp.int32),
             dead=jnp.zeros((), bool),
             time=jnp.zeros((), jnp.int32),
         )
@@ -231,6 +234,7 @@ class KrazyWorld(environment.Environment[Any, Any]):
             energy=state.energy + REFILL * energy,
             taken=state.taken.at[cell].set(state.taken[cell] | goal | key | energy),
             visited=visited,
+            goals=state.goals + goal,
             dead=state.dead | (moved & (tile == DEATH)),
             time=state.time,
         )

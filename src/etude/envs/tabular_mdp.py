@@ -59,10 +59,12 @@ class TabularMDP(environment.Environment[Any, Any]):
         self, key: Array, state: MDPState, action: Any, params: MDPTask
     ) -> tuple[Array, MDPState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
         place_key, reward_key = jax.random.split(key)
-        reward = params.rewards[state.place, action] + jax.random.normal(reward_key)
+        mean = params.rewards[state.place, action]
+        reward = mean + jax.random.normal(reward_key)
         place = jax.random.categorical(place_key, jnp.log(params.transitions[state.place, action]))
         state = MDPState(place.astype(jnp.int32), state.time + 1)
-        return self._observe(state), state, reward, state.time >= self.horizon, {}
+        info = {"expected_reward": mean}
+        return self._observe(state), state, reward, state.time >= self.horizon, info
 
     def is_truncated(self, state: MDPState, params: MDPTask) -> Bool[Array, ""]:
         return jnp.zeros((), bool)  # what comes after the horizon does not count

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude import stats
-from etude.plots import draw_band, figure_file, tidy
+from etude.plots import band, draw_band, figure_file, tidy
 from etude.runs import RunFolder
 
 Say = Callable[[str], None]
@@ -45,6 +45,8 @@ class Panel:
     lines: dict[str, tuple[np.ndarray, np.ndarray]]
     """By label: the points along x, and values of shape points × seeds."""
     levels: dict[str, float] = dataclasses.field(default_factory=dict)
+    bars: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """Single figures by label, a value for each seed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +72,13 @@ class Experiment:
     about: str
     source: str
     run: Callable[[Options, Say], Reproduction]
+    seeds: int = 10
+    """How many there are unless one asks for others."""
+
+
+def at_the_end(curve: np.ndarray, share: float = 0.1) -> np.ndarray:
+    """Each seed's mean over the last part of its curve (points × seeds)."""
+    return np.nanmean(curve[-max(1, round(share * len(curve))) :], axis=0)
 
 
 def write(reproduction: Reproduction, name: str, options: Options, folder: RunFolder) -> None:
@@ -90,6 +99,8 @@ def draw(reproduction: Reproduction, path: Path) -> None:
         for ax, panel in zip(np.atleast_1d(axes), panels, strict=True):
             for label, (x, values) in panel.lines.items():
                 draw_band(ax, x, values, label)
+            if panel.bars:
+                _draw_bars(ax, panel.bars)
             for label, level in panel.levels.items():
                 ax.axhline(level, color="0.5", linestyle=":", linewidth=1)
                 ax.annotate(
@@ -105,9 +116,19 @@ def draw(reproduction: Reproduction, path: Path) -> None:
             tidy(ax, panel.x_label, panel.y_label)
 
 
+def _draw_bars(ax: Any, bars: dict[str, np.ndarray]) -> None:
+    """The mean over seeds, with its 95% interval."""
+    means, lows, highs = band(np.stack(list(bars.values())))
+    ax.bar(list(bars), means, color="C0", alpha=0.8)
+    ax.errorbar(
+        list(bars), means, [means - lows, highs - means], fmt="none", ecolor="0.2", capsize=3
+    )
+
+
 def _plain(panel: Panel) -> dict[str, Any]:
     lines = {
         label: {"x": x.tolist(), "by_seed": values.T.tolist()}
         for label, (x, values) in panel.lines.items()
     }
-    return {"title": panel.title, "lines": lines, "levels": panel.levels}
+    bars = {label: values.tolist() for label, values in panel.bars.items()}
+    return {"title": panel.title, "lines": lines, "levels": panel.levels, "bars": bars}

@@ -4,7 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from etude.experiments.base import Experiment, Options, Panel, Reproduction, Say, Verdict
+from etude.experiments.base import (
+    Experiment,
+    Options,
+    Panel,
+    Reproduction,
+    Say,
+    Verdict,
+    at_the_end,
+)
 from etude.experiments.walk import (
     ITERATIONS_PER_SWITCH,
     best_fixed,
@@ -48,11 +56,6 @@ def returns_on_catch(rule: str, options: Options, **settings: Any) -> tuple[np.n
 
 def frodo_on_catch(options: Options, **settings: Any) -> tuple[np.ndarray, np.ndarray]:
     return returns_on_catch(f"frodo:{COSTS}", options, **FRODO | settings)
-
-
-def at_the_end(returns: np.ndarray, share: float = 0.1) -> np.ndarray:
-    """Each seed's mean over the last part of its curve."""
-    return np.nanmean(returns[-max(1, round(share * len(returns))) :], axis=0)
 
 
 def run_catch(options: Options, say: Say) -> Reproduction:

@@ -1,0 +1,194 @@
+"""Learning to adapt in Krazy World and mazes (Stadie et al. 2018, arXiv 1803.01118)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from etude.adaptation.config import AdaptConfig, Algorithm
+from etude.adaptation.method import draw_tasks
+from etude.adaptation.methods import ByGradient
+from etude.envs.krazy_world import KrazyState
+from etude.experiments.base import (
+    Experiment,
+    Options,
+    Panel,
+    Reproduction,
+    Say,
+    Verdict,
+    at_the_end,
+)
+from etude.experiments.trainings import Trained, Training, train_all
+
+SOURCE = "Stadie et al. 2018, arXiv 1803.01118"
+NAMES: dict[str, Algorithm] = {"MAML": "maml", "E-MAML": "emaml", "RL²": "rl2", "E-RL²": "erl2"}
+FRESH_TASKS = 256
+
+
+def protocol(tasks: str, steps: int, options: Options, **settings: Any) -> dict[str, AdaptConfig]:
+    """All four algorithms as the paper compares them: one step of adaptation, or three episodes to
+    explore and two that are scored, on 64 tasks to test on. But tasks to learn from are always
+    fresh: 32 of them, as in the paper, would be learned by heart."""
+    shared: dict[str, Any] = dict(tasks=tasks, steps=steps, seed=options.seed, seeds=options.seeds)
+    if options.quick:
+        shared |= dict(steps=1, batch=4)
+    return {label: AdaptConfig(algo=x, **shared | settings) for label, x in NAMES.items()}
+
+
+def up_to(training: Trained, steps: float) -> np.ndarray:
+    """Each seed's mean over the first part of its curve."""
+    x, returns = training.curve()
+    return returns[x <= max(steps, x[0])].mean(axis=0)
+
+
+def end(training: Trained) -> np.ndarray:
+    return at_the_end(training.curve()[1])
+
+
+def is_above(claim: str, gain: np.ndarray) -> Verdict:
+    return Verdict.about(f"{claim}: difference", gain, lambda mean, low, high: low > 0)
+
+
+def curves_panel(title: str, trained: dict[str, Trained], levels: dict[str, float]) -> Panel:
+    lines = {label: training.curve() for label, training in trained.items()}
+    return Panel(title, "environment steps", "return on test tasks", lines, levels)
+
+
+# --- Krazy World ---------------------------------------------------------------------------------
+
+KRAZY_WORLD = "krazy_world"
+KRAZY_STEPS = 25_000_000
+
+
+def train_krazy(options: Options, say: Say) -> dict[str, Trained]:
+    return train_all(protocol(KRAZY_WORLD, KRAZY_STEPS, options), say)
+
+
+def run_krazy(options: Options, say: Say) -> Reproduction:
+    trained = train_krazy(options, say)
+    early = {label: up_to(training, 0.4 * KRAZY_STEPS) for label, training in trained.items()}
+    late = {label: end(training) for label, training in trained.items()}
+    verdicts = [
+        is_above("E-MAML is above MAML over the first 10M steps", early["E-MAML"] - early["MAML"]),
+        is_above(
+            "E-MAML is above E-RL² over the first 10M steps", early["E-MAML"] - early["E-RL²"]
+        ),
+        is_above("E-RL² ends above E-MAML", late["E-RL²"] - late["E-MAML"]),
+        Verdict.about(
+            "MAML ends near E-MAML, by 0.1 at the most: difference",
+            late["MAML"] - late["E-MAML"],
+            lambda mean, low, high: low >= -0.1 and high <= 0.1,
+        ),
+        is_above("E-RL² ends above RL²", late["E-RL²"] - late["RL²"]),
+        is_above("MAML ends above RL²", late["MAML"] - late["RL²"]),
+    ]
+    levels = {"random": random_return(trained["MAML"])}
+    return Reproduction(verdicts, [curves_panel(KRAZY_WORLD, trained, levels)])
+
+
+def random_return(training: Trained) -> float:
+    """Of one episode of a policy that has learned nothing."""
+    run = training.parts[0].run
+    return float(np.mean(run.judge(run.init().policy, FRESH_TASKS).before))
+
+
+# --- Mazes ---------------------------------------------------------------------------------------
+
+MAZE = "maze:size=10"
+MAZE_STEPS = 25_000_000
+
+
+def run_mazes(options: Options, say: Say) -> Reproduction:
+    trained = train_all(protocol(MAZE, MAZE_STEPS, options), say)
+    late = {label: end(training) for label, training in trained.items()}
+    by_memory = np.minimum(late["RL²"], late["E-RL²"])
+    by_gradient = np.maximum(late["MAML"], late["E-MAML"])
+    verdicts = [
+        is_above("RL² and E-RL² end above MAML and E-MAML", by_memory - by_gradient),
+        is_above("E-RL² ends above RL²", late["E-RL²"] - late["RL²"]),
+        is_above("E-MAML ends above MAML", late["E-MAML"] - late["MAML"]),
+    ]
+    levels = {"random": random_return(trained["MAML"])}
+    return Reproduction(verdicts, [curves_panel(MAZE, trained, levels)])
+
+
+# --- Before and after ----------------------------------------------------------------------------
+
+
+def run_gap(options: Options, say: Say) -> Reproduction:
+    bars, verdicts = {}, []
+    for label, training in train_krazy(options, say).items():
+        before, after = training.judge(FRESH_TASKS)
+        bars |= {f"{label}\nbefore": before, f"{label}\nafter": after}
+        verdicts.append(is_above(f"{label} is better after adapting than before", after - before))
+    panel = Panel(KRAZY_WORLD, "", f"return on {FRESH_TASKS} fresh tasks", {}, bars=bars)
+    return Reproduction(verdicts, [panel])
+
+
+# --- Exploration ---------------------------------------------------------------------------------
+
+MEASURES: dict[str, Callable[[KrazyState], jax.Array]] = {
+    "kinds of tiles entered": lambda end: jnp.sum(end.visited, axis=-1),
+    "deaths": lambda end: end.dead,
+    "goals reached": lambda end: end.goals,
+}
+"""Of an episode, by its last state."""
+EXPLORATION = 2**31 + 4
+"""Folded into the seed's key; see `adaptation.trainer`."""
+
+
+def explored(training: Training) -> dict[str, float]:
+    """The measures' means over the episodes that are played before adapting."""
+    method, config = training.run.method, training.run.config
+    task_key, key = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), EXPLORATION))
+
+    def measure(policies: Any) -> dict[str, jax.Array]:
+        policy = jax.tree.map(lambda x: x[0], policies)
+        played, _ = method.collect(policy, draw_tasks(method.env, task_key, FRESH_TASKS), key)
+        if isinstance(method, ByGradient):
+            ends = played.inner[0].episodes.last_state
+        else:
+            ends = jax.tree.map(lambda x: x[: config.explore], played.last_state)
+        return {name: jnp.mean(of(ends).astype(float)) for name, of in MEASURES.items()}
+
+    return {name: float(x) for name, x in jax.jit(measure)(training.policies).items()}
+
+
+def run_exploration(options: Options, say: Say) -> Reproduction:
+    found = {
+        label: [explored(part) for part in trained.parts]
+        for label, trained in train_krazy(options, say).items()
+    }
+    by_name = {
+        name: {label: np.array([x[name] for x in found[label]]) for label in found}
+        for name in MEASURES
+    }
+    kinds, _, goals = by_name.values()
+    most = np.maximum.reduce([kinds[x] for x in kinds if x != "E-MAML"])
+    fewest = np.minimum.reduce([goals[x] for x in goals if x != "RL²"])
+    verdicts = [
+        is_above("E-MAML enters more kinds of tiles than all others", kinds["E-MAML"] - most),
+        is_above("All others reach more goals than RL²", fewest - goals["RL²"]),
+        is_above("E-RL² enters more kinds of tiles than RL²", kinds["E-RL²"] - kinds["RL²"]),
+    ]
+    panels = [
+        Panel(name, "", "mean of an episode before adapting", {}, bars=bars)
+        for name, bars in by_name.items()
+    ]
+    return Reproduction(verdicts, panels)
+
+
+EXPERIMENTS = {
+    "krazy-world": Experiment(
+        "Four ways to adapt, in Krazy World.", f"{SOURCE}, figure 4", run_krazy, seeds=3
+    ),
+    "mazes": Experiment("Four ways to adapt, in mazes.", f"{SOURCE}, figure 5", run_mazes, seeds=3),
+    "adaptation-gap": Experiment(
+        "Krazy World before adapting and after.", f"{SOURCE}, figure 6", run_gap, seeds=3
+    ),
+    "exploration": Experiment(
+        "What is explored before adapting.", f"{SOURCE}, figure 7", run_exploration, seeds=3
+    ),
+}

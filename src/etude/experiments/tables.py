@@ -1,0 +1,157 @@
+"""RL² against classic strategies, on bandits and tabular MDPs (Duan et al. 2016, arXiv 1611.02779,
+tables 1 and 2)."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from etude.adaptation.classics import BANDIT_STRATEGIES, Choice, play_bandits, play_mdps, ucb1
+from etude.adaptation.config import AdaptConfig
+from etude.envs.bandit import Bandit
+from etude.envs.tabular_mdp import TabularMDP
+from etude.experiments.base import Experiment, Options, Panel, Reproduction, Say, Verdict
+from etude.experiments.trainings import Trained, train_all
+
+SOURCE = "Duan et al. 2016, arXiv 1611.02779"
+Figures = dict[str, float]
+
+FRESH_TASKS = 4096
+"""That each seed's policy is judged by; classic strategies are judged by as many for each seed."""
+
+
+def trials(tasks: str, steps: int, options: Options, **settings: Any) -> AdaptConfig:
+    """RL² as a strategy: all of a trial counts, and no task is met twice."""
+    shared: dict[str, Any] = dict(seed=options.seed, seeds=options.seeds, explore=0) | settings
+    if options.quick:
+        shared |= dict(batch=8, minibatches=1, hidden=8)
+        steps = 1
+    return AdaptConfig(algo="rl2", tasks=tasks, steps=steps, **shared)
+
+
+def totals(training: Trained, options: Options) -> np.ndarray:
+    """What each seed's policy earns in a whole trial, in the mean over fresh tasks."""
+    return (training.config.episodes or 1) * training.judge(fresh_tasks(options))[1]
+
+
+def fresh_tasks(options: Options) -> int:
+    return 64 if options.quick else FRESH_TASKS
+
+
+def by_seed(play: Callable[[int, Any], jax.Array], options: Options) -> np.ndarray:
+    """Mean totals of a classic strategy, on fresh tasks for each seed."""
+    keys = jax.random.split(jax.random.key(options.seed), options.seeds)
+    return np.array([np.mean(jax.jit(partial(play, fresh_tasks(options)))(key)) for key in keys])
+
+
+def compared(where: str, ours: dict[str, np.ndarray], printed: Figures) -> list[Verdict]:
+    """RL² must be within 2% of what was printed, or above; the classics within 2%."""
+    found = []
+    for name, figure in printed.items():
+        learned = name == "RL²"
+        claim = f"{where}: {name} earns {figure}, within 2%{' or above' if learned else ''}"
+        top = np.inf if learned else 1.02 * figure
+
+        def holds(mean: float, low: float, high: float, figure=figure, top=top) -> bool:
+            return 0.98 * figure <= mean <= top
+
+        found.append(Verdict.about(claim, ours[name], holds))
+    return found
+
+
+def panel(where: str, training: Trained, ours: dict[str, np.ndarray]) -> Panel:
+    levels = {name: float(np.mean(x)) for name, x in ours.items() if name != "RL²"}
+    steps, returns = training.curve()
+    lines = {"RL²": (steps, (training.config.episodes or 1) * returns)}
+    return Panel(where, "environment steps", "sum of rewards in a trial", lines, levels)
+
+
+# --- Bandits -------------------------------------------------------------------------------------
+
+BANDITS: dict[tuple[int, int], Figures] = {
+    (10, 5): {"random": 5.0, "greedy": 6.6, "Thompson sampling": 5.7, "UCB1": 6.7, "RL²": 6.7},
+    (10, 10): {"random": 5.0, "greedy": 6.6, "Thompson sampling": 5.5, "UCB1": 6.7, "RL²": 6.7},
+    (100, 5): {
+        "random": 49.9,
+        "greedy": 74.8,
+        "Thompson sampling": 74.7,
+        "UCB1": 78.0,
+        "RL²": 78.7,
+    },
+}
+"""By pulls and arms: the printed sums of rewards."""
+BANDIT_STEPS = {10: 10_000_000, 100: 30_000_000}
+WIDTHS = (0.1, 0.2, 0.3, 0.5, 1.0)
+"""Of UCB1's bonus; the best is taken, as the source tuned it."""
+
+
+def run_bandits(options: Options, say: Say) -> Reproduction:
+    configs = {
+        f"n={n}, k={k}": trials(
+            f"bandit:arms={k},pulls={n}", BANDIT_STEPS[n], options, episodes=1, batch=256
+        )
+        for n, k in BANDITS
+    }
+    trained = train_all(configs, say)
+    verdicts, panels = [], []
+    for (where, training), (n, k) in zip(trained.items(), BANDITS, strict=True):
+        bandit = Bandit(arms=k, pulls=n)
+        ours = classic_bandits(bandit, options)
+        ours["RL²"] = totals(training, options)
+        verdicts += compared(where, ours, BANDITS[n, k])
+        panels.append(panel(where, training, ours))
+    return Reproduction(verdicts, panels)
+
+
+def classic_bandits(bandit: Bandit, options: Options) -> dict[str, np.ndarray]:
+    def earned(choose: Choice) -> np.ndarray:
+        return by_seed(lambda number, key: play_bandits(choose, bandit, number, key), options)
+
+    found = {name: earned(choose) for name, choose in BANDIT_STRATEGIES.items()}
+    found["UCB1"] = max((earned(partial(ucb1, width=x)) for x in WIDTHS), key=np.mean)
+    return found
+
+
+# --- MDPs ----------------------------------------------------------------------------------------
+
+MDPS: dict[int, Figures] = {10: {"random": 100.1, "PSRL": 138.1, "RL²": 156.2}}
+"""By episodes: the printed sums of rewards."""
+MDP_STEPS = 60_000_000
+
+
+MDP_SETTINGS: dict[str, Any] = dict(
+    batch=512, hidden=128, td_lambda=0.3, entropy_cost=0.05, minibatches=8
+)
+
+
+def run_mdps(options: Options, say: Say) -> Reproduction:
+    configs = {
+        f"n={n}": trials("tabular_mdp", MDP_STEPS, options, episodes=n, **MDP_SETTINGS)
+        for n in MDPS
+    }
+    verdicts, panels = [], []
+    for (where, training), n in zip(train_all(configs, say).items(), MDPS, strict=True):
+        ours = {name: classic_mdps(name, n, options) for name in ("random", "PSRL")}
+        ours["RL²"] = totals(training, options)
+        verdicts += compared(where, ours, MDPS[n])
+        panels.append(panel(where, training, ours))
+    return Reproduction(verdicts, panels)
+
+
+def classic_mdps(strategy: str, episodes: int, options: Options) -> np.ndarray:
+    mdp = TabularMDP()
+    return by_seed(
+        lambda number, key: play_mdps(mdp, episodes, number, key, strategy=strategy), options
+    )
+
+
+EXPERIMENTS = {
+    "rl2-bandits": Experiment(
+        "RL² against classic strategies on bandits.", f"{SOURCE}, table 1", run_bandits, seeds=3
+    ),
+    "rl2-mdps": Experiment(
+        "RL² against classic strategies on MDPs.", f"{SOURCE}, table 2", run_mdps, seeds=3
+    ),
+}

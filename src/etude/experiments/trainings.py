@@ -1,0 +1,180 @@
+"""Long trainings that experiments share: run folders of their own, found again by their settings.
+
+Each seed is an `etude adapt` of its own, one on each core: products as small as these do not gain
+from more, and lose by being done for several seeds at once. A training that was cut short goes on
+where it was, and one that is done is not done again.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from etude.adaptation.config import AdaptConfig
+from etude.adaptation.trainer import AdaptRun, kept_policies, new_folder
+from etude.errors import UserError
+from etude.experiments.base import Say
+from etude.progress import duration
+from etude.runs import CONFIG, RunFolder
+
+SAY_EVERY = 60.0
+"""Seconds between two lines of progress."""
+
+
+class Training(NamedTuple):
+    """A run of one seed, and where it is."""
+
+    run: AdaptRun
+    folder: RunFolder
+
+    @property
+    def policies(self) -> Any:
+        return kept_policies(self.run, self.folder)
+
+    @property
+    def share(self) -> float:
+        """How much of it is done."""
+        records = self.folder.metrics()
+        return records[-1]["updates"] / self.run.updates if records else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What was trained under the same settings, once with each seed."""
+
+    parts: list[Training]
+
+    @property
+    def config(self) -> AdaptConfig:
+        return self.parts[0].run.config
+
+    def curve(self) -> tuple[np.ndarray, np.ndarray]:
+        """Steps, and the return on test tasks after adapting, a column for each seed."""
+        records = [part.folder.metrics() for part in self.parts]
+        points = [(column(x, "steps"), column(x, "return")) for x in records]
+        first, last = (max(x[i] for x, _ in points) for i in (0, -1))
+        steps = np.linspace(first, last, min(len(x) for x, _ in points))
+        return steps, np.stack([np.interp(steps, *line) for line in points], axis=1)
+
+    def judge(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Mean returns on fresh tasks before adapting and after, of each seed."""
+        scores = [part.run.judge(part.policies, number) for part in self.parts]
+        before, after = ([float(getattr(x, name).mean()) for x in scores] for name in SCORES)
+        return np.array(before), np.array(after)
+
+
+SCORES = ("before", "after")
+
+
+def column(records: list[dict[str, Any]], name: str) -> np.ndarray:
+    return np.array([r[name] for r in records], float)
+
+
+def train_all(configs: dict[str, AdaptConfig], say: Say) -> dict[str, Trained]:
+    """All of the trainings, by label."""
+    found = {label: Trained(_find(config)) for label, config in configs.items()}
+    for label, trained in found.items():
+        done = sum(part.folder.summary() is not None for part in trained.parts)
+        where = ", ".join(str(part.folder.path) for part in trained.parts)
+        seeds = f"{len(trained.parts)} seeds, {done} of them done before"
+        say(f"{label}: {trained.config.steps:,} steps, {seeds} → {where}")
+    parts = [
+        part for by_seed in zip(*(x.parts for x in found.values()), strict=True) for part in by_seed
+    ]
+    _run_all([part for part in parts if part.folder.summary() is None], say)
+    return found
+
+
+def stop_all() -> None:
+    """Asks all trainings that are under way to save what they have and stop."""
+    for process in _UNDER_WAY:
+        process.send_signal(signal.SIGINT)
+
+
+_UNDER_WAY: list[subprocess.Popen] = []
+
+
+def _find(config: AdaptConfig) -> list[Training]:
+    """The trainings of each of the config's seeds, which may be done, begun, or new."""
+    seeds = range(config.seed, config.seed + config.seeds)
+    return [_find_one(dataclasses.replace(config, seed=seed, seeds=1)) for seed in seeds]
+
+
+def _find_one(config: AdaptConfig) -> Training:
+    run = AdaptRun.create(config)
+    settings = json.dumps(dataclasses.asdict(run.config), sort_keys=True)
+    digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
+    path = Path("runs") / f"{config.algo}-{config.tasks.replace(':', '-')}-{digest}"
+    if (path / CONFIG).is_file():
+        return Training(run, RunFolder.open(str(path)))
+    return Training(run, new_folder(run, str(path)))
+
+
+def _run_all(trainings: list[Training], say: Say) -> None:
+    """Each in a process of its own, as many at once as there are cores."""
+    cores, waiting = _cores(), list(trainings)
+    running: dict[int, tuple[Training, subprocess.Popen]] = {}
+    started = said = time.monotonic()
+    before = _share(trainings)
+    while waiting or running:
+        for core in cores:
+            if waiting and core not in running:
+                training = waiting.pop(0)
+                running[core] = (training, _start(training, core))
+        time.sleep(0.2)
+        for core, (training, process) in list(running.items()):
+            if process.poll() is not None:
+                del running[core]
+                _UNDER_WAY.remove(process)
+                _require_done(training, process)
+        if time.monotonic() - said >= SAY_EVERY:
+            said, share = time.monotonic(), _share(trainings)
+            left = (said - started) * (1.0 - share) / max(share - before, 1e-6)
+            say(f"{share:.0%} of the training is done, about {duration(left)} left.")
+
+
+def _cores() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _start(training: Training, core: int) -> subprocess.Popen:
+    command = [sys.executable, "-m", "etude", "adapt", "--resume", str(training.folder.path)]
+    if hasattr(os, "sched_setaffinity"):
+        command = [sys.executable, "-c", PINNED, str(core), *command[2:]]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    _UNDER_WAY.append(process)
+    return process
+
+
+PINNED = """
+import os, runpy, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+del sys.argv[1:2]
+sys.argv[0] = "etude"
+runpy.run_module(sys.argv.pop(1), run_name="__main__")
+"""
+"""Runs a module on one core."""
+
+
+def _require_done(training: Training, process: subprocess.Popen) -> None:
+    if training.folder.summary() is None:
+        assert process.stderr is not None
+        lines = process.stderr.read().decode(errors="replace").strip().splitlines()
+        told = lines[-1].removeprefix("etude: ") if lines else f"exit code {process.returncode}."
+        raise UserError(f"The training in {training.folder.path} stopped: {told}")
+
+
+def _share(trainings: list[Training]) -> float:
+    return sum(x.share for x in trainings) / max(1, len(trainings))
