@@ -7,6 +7,7 @@ steps a second of acting and the shares of acting, adaptation and meta-update. R
 else running.
 """
 
+import dataclasses
 import json
 from typing import Any
 
@@ -24,17 +25,23 @@ STEPS, ENVS = 100, 256
 
 
 def act() -> Measured:
-    """A policy of 64×64 in 256 Krazy Worlds, each step of all of them."""
-    task = envs.make("krazy_world")
+    """A policy of 64×64 in 256 Krazy Worlds, a task in each; episodes that end begin anew."""
+    world = envs.make("krazy_world")
     heads, network = Heads(state={"pi": 4}), NetworkConfig((64, 64))
-    agent = Agent(task.observation, 4, heads, network, key=jax.random.key(0))
-    actors = acting.reset(task, jax.random.key(1), ENVS)
+    agent = Agent(world.observation, 4, heads, network, key=jax.random.key(0))
+    env: Any = world.env
+    tasks = jax.jit(lambda key: draw_tasks(env, key, ENVS))(jax.random.key(1))
 
-    def unroll(agent, actors, key):
-        after, rollout, _ = acting.unroll(task, agent.policy, actors, key, STEPS)
-        return after, rollout.reward
+    def unroll(agent: Agent, tasks: Any, key: Any) -> Any:
+        def one(params: Any, key: Any) -> Any:
+            task = dataclasses.replace(world, params=params)
+            actors = acting.reset(task, key, 1)
+            after, rollout, _ = acting.unroll(task, agent.policy, actors, key, STEPS)
+            return after, rollout.reward
 
-    return measure(unroll, agent, actors, jax.random.key(2))
+        return jax.vmap(one)(tasks, jax.random.split(key, ENVS))
+
+    return measure(unroll, agent, tasks, jax.random.key(2))
 
 
 def parts(algo: Any) -> dict[str, Measured]:

@@ -15,6 +15,7 @@ from etude.adaptation.trainer import (
     open_folder,
     run,
 )
+from etude.adaptation.watch import adapt_and_watch
 from etude.errors import UserError
 from etude.runs import METRICS
 
@@ -112,6 +113,21 @@ def test_mistakes_get_a_sentence(settings, words):
 def test_the_policy_gradient_learns_from_a_batch_once():
     assert small("maml", outer="pg").filled().epochs == 1
     assert small("maml").filled().epochs > 1
+
+
+@pytest.mark.parametrize("algo", ["emaml", "erl2"])
+def test_a_policy_is_watched_while_it_adapts(algo):
+    """Episodes of one task, each up to the state that it ended in."""
+    work = AdaptRun.create(small(algo, tasks="krazy_world"))
+    policy = jax.tree.map(lambda x: x[0], work.init().policy)
+    story = adapt_and_watch(work, policy, jax.random.key(1), episodes=3)
+    assert len(story.episodes) == len(story.returns) == 3
+    for scenes, total in zip(story.episodes, story.returns, strict=True):
+        states = [state for state, _ in scenes]
+        assert [int(x.time) for x in states] == list(range(len(scenes)))
+        assert states[-1].dead or states[-1].time == work.method.env.horizon
+        assert int(states[-1].goals) == total
+        assert int(states[0].cell) == int(story.task.params.start)
 
 
 def test_a_run_can_only_grow(tmp_path):

@@ -116,6 +116,13 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, tmp_pat
         (["discover", "--resume", "nowhere", "--agents", "3"], "only --meta-steps can change"),
         (["plot", "nowhere"], "not a run folder"),
         (["plot"], "run"),
+        (["adapt", "--tasks", "catch"], "catch is one task, not a distribution"),
+        (["adapt", "--algo", "mamml"], "mamml"),
+        (["adapt", "--algo", "maml", "--cell", "lstm"], "maml has no setting cell"),
+        (["adapt", "--tasks", "maze:size=2"], "A maze cannot have size 2"),
+        (["adapt", "--episodes", "2", "--explore", "2"], "nothing would be paid"),
+        (["adapt", "--test", "nowhere"], "not a run folder"),
+        (["adapt", "--test", "nowhere", "--algo", "maml"], "not --algo"),
         (["play", "nowhere"], "not a run folder"),
         (["play", "nowhere", "--episodes", "0"], "episodes"),
         (["play", "nowhere", "--seed", "-1"], "--seed must be from 0"),
@@ -232,6 +239,39 @@ def test_ctrl_c_saves_and_says_how_to_go_on(environment, etude, tmp_path):
     assert process.wait(timeout=60) == 130
     _, header = read_arrays(tmp_path / "run" / "checkpoint")
     assert header["updates"] > 0
+
+
+BANDIT = ["--tasks", "bandit:arms=2,pulls=4", "--hidden", 8, "--batch", 8, "--test-tasks", 8]
+
+
+@pytest.mark.slow
+def test_adapt_stops_goes_on_and_is_tested_watched_and_plotted(environment, etude, tmp_path):
+    arguments = [*BANDIT, "--checkpoint-seconds", 0, "--log-every", 1]
+    more = ["--steps", 10**8, "--out", "run"]
+    process = start(environment, tmp_path, *arguments, *more, command="adapt")
+    run = tmp_path / "run"
+    wait_for(lambda: len(logged(run)) >= 3, process, tmp_path)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    _, header = read_arrays(run / "checkpoint")
+    config = json.loads((run / "config.json").read_text())
+    steps = (header["updates"] + 2) * 8 * 5 * 4
+    (run / "config.json").write_text(json.dumps(config | {"steps": steps}))
+    resumed = etude("adapt", "--resume", "run")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "after adapting" in resumed.stdout and (run / "curve.png").is_file()
+    whole = etude("adapt", *BANDIT, "--log-every", 1, "--steps", steps, "--out", "whole")
+    assert whole.returncode == 0, whole.stderr
+    shas = {json.loads((tmp_path / x / "summary.json").read_text())["policy_sha256"]
+            for x in ("run", "whole")}  # fmt: skip
+    assert len(shas) == 1
+
+    tested = etude("adapt", "--test", "run", "--test-tasks", 9)
+    assert tested.returncode == 0 and "on 9 fresh tasks" in tested.stdout
+    played = etude("play", "run", "--episodes", 2)
+    assert played.returncode == 0, played.stderr
+    assert (run / "play.gif").read_bytes()[:3] == b"GIF"
+    assert etude("plot", "run", "whole", "--out", "both.png").returncode == 0
 
 
 @pytest.mark.slow

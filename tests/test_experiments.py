@@ -1,30 +1,135 @@
 """Reproductions: their short versions run, and their verdicts say what the numbers say."""
 
+import dataclasses
 import json
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from etude.experiments import EXPERIMENTS, Options, Verdict, write
-from etude.experiments.frodo import after_a_switch, at_the_end, compared
+from etude.adaptation.config import AdaptConfig
+from etude.adaptation.trainer import AdaptRun
+from etude.errors import UserError
+from etude.experiments import (
+    EXPERIMENTS,
+    Options,
+    Reproduction,
+    Verdict,
+    adaptation,
+    tables,
+    trainings,
+    write,
+)
+from etude.experiments.base import at_the_end
+from etude.experiments.frodo import after_a_switch, compared
+from etude.experiments.trainings import Trained, Training, train_all
 from etude.runs import RunFolder
 
 QUICK = Options(quick=True, seeds=2, seed=0)
 
 
+OF_TRAININGS = adaptation.EXPERIMENTS | tables.EXPERIMENTS
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_short_version_runs(name, tmp_path):
+@pytest.mark.parametrize("name", [*(EXPERIMENTS.keys() - OF_TRAININGS.keys()), "rl2-mdps"])
+def test_the_short_version_runs(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     lines: list[str] = []
     result = EXPERIMENTS[name].run(QUICK, lines.append)
-    assert lines and result.verdicts
+    assert lines
+    check(result, name, tmp_path / "result")
+
+
+class Untrained(Training):
+    """A training that was never begun, and what it would have shown."""
+
+    @property
+    def policies(self) -> Any:
+        return self.run.init().policy
+
+
+def untrained(configs: dict[str, AdaptConfig], say: Any) -> dict[str, Trained]:
+    """Twice the same, since each would be compiled anew."""
+    found = {}
+    for label, config in configs.items():
+        run = AdaptRun.create(dataclasses.replace(config, seeds=1))
+        found[label] = Trained([Untrained(run, RunFolder(Path("nowhere")))] * 2)
+    return found
+
+
+def flat_curve(self: Trained) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([1.0, 2.0]), np.ones((2, len(self.parts)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(OF_TRAININGS.keys() - {"rl2-mdps"}))
+def test_trainings_are_judged(name, tmp_path, monkeypatch):
+    """As if they had been done. How they are done is tested with rl2-mdps."""
+    for module in (adaptation, tables):
+        monkeypatch.setattr(module, "train_all", untrained)
+    monkeypatch.setattr(adaptation, "FRESH_TASKS", 8)
+    monkeypatch.setattr(Trained, "curve", flat_curve)
+    check(EXPERIMENTS[name].run(QUICK, print), name, tmp_path)
+
+
+def check(result: Reproduction, name: str, path: Path) -> None:
+    assert result.verdicts
     for panel in result.panels:
+        assert panel.lines or panel.bars
         for x, values in panel.lines.values():
             assert len(x) == len(values) and np.isfinite(values).any()
-    write(result, name, QUICK, RunFolder(tmp_path))
-    assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
-    document = json.loads((tmp_path / "summary.json").read_text())
+        assert all(np.isfinite(values).all() for values in panel.bars.values())
+    path.mkdir(exist_ok=True)
+    write(result, name, QUICK, RunFolder(path))
+    assert (path / "figure.png").read_bytes()[:4] == b"\x89PNG"
+    document = json.loads((path / "summary.json").read_text())
     assert document["quick"] and len(document["verdicts"]) == len(result.verdicts)
+
+
+def rewards(steps, returns):
+    return [
+        {"updates": i, "steps": x, "return": y}
+        for i, (x, y) in enumerate(zip(steps, returns, strict=True))
+    ]
+
+
+def test_seeds_that_were_logged_at_other_steps_share_a_curve(tmp_path):
+    lines = [([10, 20, 30], [1.0, 2.0, 3.0]), ([20, 25, 30], [0.0, 0.0, 1.0])]
+    parts = []
+    for i, line in enumerate(lines):
+        folder = RunFolder(tmp_path / str(i))
+        folder.path.mkdir()
+        for record in rewards(*line):
+            folder.log(record)
+        parts.append(Training(cast(Any, None), folder))
+    steps, returns = Trained(parts).curve()
+    np.testing.assert_allclose(steps, [20, 25, 30])
+    np.testing.assert_allclose(returns, [[2.0, 0.0], [2.5, 0.0], [3.0, 1.0]])
+
+
+@pytest.mark.slow
+def test_trainings_are_found_again_and_their_mistakes_are_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = AdaptConfig(
+        algo="rl2", tasks="bandit:arms=2,pulls=2", steps=1, episodes=1, explore=0,
+        hidden=4, batch=2, minibatches=1, test_tasks=2, seeds=2,
+    )  # fmt: skip
+    said: list[str] = []
+    first = train_all({"a": config}, said.append)["a"]
+    assert "0 of them done before" in said[0] and all(x.share == 1.0 for x in first.parts)
+    before = [x.folder.summary() for x in first.parts]
+    again = train_all({"a": config}, said.append)["a"]
+    assert "2 of them done before" in said[1]
+    assert [x.folder.summary() for x in again.parts] == before
+    assert before[0]["policy_sha256"] != before[1]["policy_sha256"]
+
+    other = dataclasses.replace(config, steps=2, seeds=1)
+    (part,) = trainings._find(other)
+    (part.folder.path / "checkpoint").write_bytes(b"not one")
+    with pytest.raises(UserError, match=r"stopped: .*checkpoint"):
+        train_all({"b": other}, said.append)
 
 
 def test_a_verdict_looks_at_the_interval():

@@ -1,7 +1,7 @@
 """Classic strategies for tasks whose kind is known: what learned ones are compared with."""
 
 from collections.abc import Callable
-from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -91,61 +91,87 @@ def best_policy(task: MDPTask, horizon: int) -> Int[Array, "horizon states"]:
     return jax.lax.scan(back, start, length=horizon)[1][::-1]
 
 
+class Known(NamedTuple):
+    """What was seen of an MDP."""
+
+    visits: Float[Array, "states actions states"]
+    sums: Float[Array, "states actions"]
+    """Of the rewards."""
+
+    def seen(self, place: Array, action: Array, after: Array, reward: Array) -> "Known":
+        return Known(
+            self.visits.at[place, action, after].add(1.0), self.sums.at[place, action].add(reward)
+        )
+
+
+Plan = Callable[[PRNGKeyArray, MDPTask, Known, int], Int[Array, "horizon states"]]
+"""The actions of the next episode, given the task (for those who know it) and what was seen."""
+
+
+def anything(key: PRNGKeyArray, task: MDPTask, known: Known, horizon: int):
+    states, actions = task.rewards.shape
+    return jax.random.randint(key, (horizon, states), 0, actions)
+
+
+def psrl(key: PRNGKeyArray, task: MDPTask, known: Known, horizon: int):
+    """Draws an MDP from what is known and does what would be best in it (Strens 2000; Osband et al.
+    2013)."""
+    return best_policy(_drawn(key, known), horizon)
+
+
+def knowing(key: PRNGKeyArray, task: MDPTask, known: Known, horizon: int):
+    return best_policy(task, horizon)
+
+
+MDP_STRATEGIES: dict[str, Plan] = {
+    "random": anything,
+    "PSRL": psrl,
+    "knowing the task": knowing,
+}
+
+
 def play_mdps(
-    mdp: TabularMDP, episodes: int, number: int, key: PRNGKeyArray, strategy: str = "PSRL"
+    plan: Plan, mdp: TabularMDP, episodes: int, number: int, key: PRNGKeyArray
 ) -> Float[Array, " number"]:
-    """The sum of rewards over all episodes on each of `number` fresh MDPs.
+    """The sum of rewards over all episodes on each of `number` fresh MDPs."""
 
-    PSRL (Strens 2000; Osband et al. 2013) draws an MDP from what is known before each episode and
-    does what would be best in it; "optimal" knows the task; "random" does anything.
-    """
-    return jax.vmap(partial(_play_mdp, mdp, episodes, strategy))(jax.random.split(key, number))
+    def one(key):
+        task_key, key = jax.random.split(key)
+        task = mdp.sample_task(task_key)
 
+        def episode(known, key):
+            plan_key, key = jax.random.split(key)
+            return _follow(mdp, task, plan(plan_key, task, known, mdp.horizon), known, key)
 
-def _play_mdp(mdp: TabularMDP, episodes: int, strategy: str, key: PRNGKeyArray):
-    task_key, key = jax.random.split(key)
-    task = mdp.sample_task(task_key)
-    shape = (mdp.states, mdp.actions)
+        shape = (mdp.states, mdp.actions)
+        start = Known(jnp.zeros((*shape, mdp.states)), jnp.zeros(shape))
+        return jnp.sum(jax.lax.scan(episode, start, jax.random.split(key, episodes))[1])
 
-    def episode(carry, key):
-        policy_key, key = jax.random.split(key)
-        policy = {
-            "PSRL": lambda: best_policy(_drawn(policy_key, *carry), mdp.horizon),
-            "optimal": lambda: best_policy(task, mdp.horizon),
-            "random": lambda: jax.random.randint(
-                policy_key, (mdp.horizon, mdp.states), 0, mdp.actions
-            ),
-        }[strategy]()
-
-        def step(carry, x):
-            (visits, sums), state = carry
-            actions, key = x
-            action = actions[state.place]
-            _, after, reward, _, _ = mdp.step_env(key, state, action, task)
-            place = (state.place, action)
-            return (
-                (visits.at[(*place, after.place)].add(1.0), sums.at[place].add(reward)),
-                after,
-            ), reward
-
-        _, state = mdp.reset_env(key, task)
-        keys = jax.random.split(key, mdp.horizon)
-        (carry, _), rewards = jax.lax.scan(step, (carry, state), (policy, keys))
-        return carry, jnp.sum(rewards)
-
-    start = (jnp.zeros((*shape, mdp.states)), jnp.zeros(shape))
-    return jnp.sum(jax.lax.scan(episode, start, jax.random.split(key, episodes))[1])
+    return jax.vmap(one)(jax.random.split(key, number))
 
 
-def _drawn(
-    key: PRNGKeyArray,
-    visits: Float[Array, "states actions states"],
-    sums: Float[Array, "states actions"],
-) -> MDPTask:
+def _follow(
+    mdp: TabularMDP, task: MDPTask, policy: Int[Array, "horizon states"], known: Known, key: Any
+) -> tuple[Known, Float[Array, ""]]:
+    """What is known after an episode, and its return."""
+
+    def step(carry, x):
+        (known, state), (actions, key) = carry, x
+        action = actions[state.place]
+        _, after, reward, _, _ = mdp.step_env(key, state, action, task)
+        return (known.seen(state.place, action, after.place, reward), after), reward
+
+    _, state = mdp.reset_env(key, task)
+    keys = jax.random.split(key, mdp.horizon)
+    (known, _), rewards = jax.lax.scan(step, (known, state), (policy, keys))
+    return known, jnp.sum(rewards)
+
+
+def _drawn(key: PRNGKeyArray, known: Known) -> MDPTask:
     """From the posterior, with the distribution of tasks as prior: flat Dirichlet transitions, and
     mean rewards from N(1, 1) seen through unit noise."""
     transition_key, reward_key = jax.random.split(key)
-    transitions = jax.random.dirichlet(transition_key, visits + 1.0)
-    precision = 1.0 + jnp.sum(visits, axis=-1)
-    noise = jax.random.normal(reward_key, sums.shape)
-    return MDPTask(transitions, (1.0 + sums) / precision + noise / jnp.sqrt(precision))
+    transitions = jax.random.dirichlet(transition_key, known.visits + 1.0)
+    precision = 1.0 + jnp.sum(known.visits, axis=-1)
+    noise = jax.random.normal(reward_key, known.sums.shape)
+    return MDPTask(transitions, (1.0 + known.sums) / precision + noise / jnp.sqrt(precision))

@@ -8,7 +8,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from etude.adaptation.classics import BANDIT_STRATEGIES, Choice, play_bandits, play_mdps, ucb1
+from etude.adaptation.classics import (
+    BANDIT_STRATEGIES,
+    MDP_STRATEGIES,
+    Choice,
+    play_bandits,
+    play_mdps,
+    ucb1,
+)
 from etude.adaptation.config import AdaptConfig
 from etude.envs.bandit import Bandit
 from etude.envs.tabular_mdp import TabularMDP
@@ -141,10 +148,8 @@ def run_mdps(options: Options, say: Say) -> Reproduction:
 
 
 def classic_mdps(strategy: str, episodes: int, options: Options) -> np.ndarray:
-    mdp = TabularMDP()
-    return by_seed(
-        lambda number, key: play_mdps(mdp, episodes, number, key, strategy=strategy), options
-    )
+    plan, mdp = MDP_STRATEGIES[strategy], TabularMDP()
+    return by_seed(lambda number, key: play_mdps(plan, mdp, episodes, number, key), options)
 
 
 EXPERIMENTS = {

@@ -25,6 +25,8 @@ from etude.experiments.base import Say
 from etude.progress import duration
 from etude.runs import CONFIG, RunFolder
 
+LOG = "log.txt"
+"""What a training printed, in its folder."""
 SAY_EVERY = 60.0
 """Seconds between two lines of progress."""
 
@@ -119,26 +121,47 @@ def _find_one(config: AdaptConfig) -> Training:
 
 
 def _run_all(trainings: list[Training], say: Say) -> None:
-    """Each in a process of its own, as many at once as there are cores."""
-    cores, waiting = _cores(), list(trainings)
-    running: dict[int, tuple[Training, subprocess.Popen]] = {}
-    started = said = time.monotonic()
-    before = _share(trainings)
-    while waiting or running:
-        for core in cores:
-            if waiting and core not in running:
-                training = waiting.pop(0)
-                running[core] = (training, _start(training, core))
-        time.sleep(0.2)
-        for core, (training, process) in list(running.items()):
-            if process.poll() is not None:
-                del running[core]
-                _UNDER_WAY.remove(process)
-                _require_done(training, process)
-        if time.monotonic() - said >= SAY_EVERY:
-            said, share = time.monotonic(), _share(trainings)
-            left = (said - started) * (1.0 - share) / max(share - before, 1e-6)
-            say(f"{share:.0%} of the training is done, about {duration(left)} left.")
+    """Each in a process of its own, as many at once as there are cores. If one fails, all stop."""
+    progress = _Progress(trainings, say)
+    waiting, running = list(trainings), dict[int, tuple[Training, subprocess.Popen]]()
+    try:
+        while waiting or running:
+            for core in _cores():
+                if waiting and core not in running:
+                    training = waiting.pop(0)
+                    running[core] = (training, _start(training, core))
+            time.sleep(0.2)
+            for core, (training, process) in list(running.items()):
+                if process.poll() is not None:
+                    del running[core]
+                    _UNDER_WAY.remove(process)
+                    _require_done(training, process)
+            progress.tell()
+    except BaseException:
+        stop_all()
+        raise
+
+
+class _Progress:
+    """Says now and then how much is done, and how long the rest may take."""
+
+    def __init__(self, trainings: list[Training], say: Say):
+        self.trainings, self.say = trainings, say
+        self.started = self.said = time.monotonic()
+        self.before = self.share
+
+    @property
+    def share(self) -> float:
+        return sum(x.share for x in self.trainings) / max(1, len(self.trainings))
+
+    def tell(self) -> None:
+        now = time.monotonic()
+        if now - self.said < SAY_EVERY:
+            return
+        share, self.said = self.share, now
+        if share > self.before:
+            left = (now - self.started) * (1.0 - share) / (share - self.before)
+            self.say(f"{share:.0%} of the training is done, about {duration(left)} left.")
 
 
 def _cores() -> list[int]:
@@ -151,9 +174,10 @@ def _start(training: Training, core: int) -> subprocess.Popen:
     command = [sys.executable, "-m", "etude", "adapt", "--resume", str(training.folder.path)]
     if hasattr(os, "sched_setaffinity"):
         command = [sys.executable, "-c", PINNED, str(core), *command[2:]]
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+    with open(training.folder.path / LOG, "wb") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
     _UNDER_WAY.append(process)
     return process
 
@@ -170,11 +194,6 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__")
 
 def _require_done(training: Training, process: subprocess.Popen) -> None:
     if training.folder.summary() is None:
-        assert process.stderr is not None
-        lines = process.stderr.read().decode(errors="replace").strip().splitlines()
+        lines = (training.folder.path / LOG).read_text(errors="replace").strip().splitlines()
         told = lines[-1].removeprefix("etude: ") if lines else f"exit code {process.returncode}."
         raise UserError(f"The training in {training.folder.path} stopped: {told}")
-
-
-def _share(trainings: list[Training]) -> float:
-    return sum(x.share for x in trainings) / max(1, len(trainings))
