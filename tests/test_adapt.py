@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ from etude.adaptation.trainer import (
     run,
 )
 from etude.adaptation.watch import adapt_and_watch
+from etude.distributions import log_prob
 from etude.errors import UserError
 from etude.runs import METRICS
 
@@ -82,6 +84,30 @@ def test_maml_steps_are_part_of_the_meta_gradient_unless_of_first_order():
     assert all((x == 0).all() for x in rates)  # they are not learned unless one says so
 
 
+def test_emaml_adds_that_exploration_is_paid_by_the_outcome_of_its_own_task():
+    """The gradient it trains by, less MAML's, against that of the term written out in NumPy's
+    order: each task's credit times the mean log-likelihood of what it played before adapting."""
+    emaml = AdaptRun.create(small("emaml", exploration=0.7)).method
+    maml = AdaptRun.create(small("maml")).method
+    policy = jax.tree.map(lambda x: x[0], AdaptRun.create(small("maml")).init().policy)
+    tasks = emaml._tasks(None, jax.random.key(0))
+    played, scores = jax.jit(emaml.collect)(policy, tasks, jax.random.key(1))
+    outcomes = np.asarray(scores.after)
+    credit = (outcomes - outcomes.mean()) / (outcomes.std() + 1e-6)
+
+    def term(policy):
+        episodes = played.inner[0].episodes
+        likelihood = log_prob(policy.agent.policy(episodes.observation), episodes.action)
+        return -jnp.mean(jnp.asarray(credit) * jnp.mean(likelihood, axis=(1, 2)))
+
+    gradient = lambda loss: jax.grad(lambda p: loss(p, played)[0])(policy).agent  # noqa: E731
+    with_it, without, of_term = gradient(emaml._loss), gradient(maml._loss), jax.grad(term)(policy)
+    assert np.abs(credit).max() > 0.5
+    for a, b, c in zip(*map(jax.tree.leaves, (with_it, without, of_term.agent)), strict=True):
+        np.testing.assert_allclose(a - b, 0.7 * c, atol=2e-6)
+    assert max(np.abs(c).max() for c in jax.tree.leaves(of_term.agent)) > 1e-3
+
+
 def test_learned_rates_have_gradients():
     work = AdaptRun.create(small("maml", learn_rates=True))
     method, state = work.method, jax.tree.map(lambda x: x[0], work.init())
@@ -103,6 +129,8 @@ def test_learned_rates_have_gradients():
         (dict(surrogate="dice"), "rl2 has no setting surrogate"),
         (dict(algo="maml", cell="lstm"), "maml has no setting cell"),
         (dict(algo="maml", outer="pg", epochs=2), "learns from a batch once"),
+        (dict(algo="maml", exploration=1.0), "is E-MAML"),
+        (dict(algo="emaml", batch=1), "at least 2"),
     ],
 )
 def test_mistakes_get_a_sentence(settings, words):
@@ -146,4 +174,4 @@ def test_fresh_tasks_are_judged_with_intervals():
     assert found["fresh_tasks"] == 50 and len(found["after"]["per_seed"]) == 2
     assert found["before"]["low"] <= found["before"]["mean"] <= found["before"]["high"]
     assert found["after"]["mean"] == pytest.approx(3.0, abs=0.6)
-    assert judged(work, policies, 50, seed=1) != found
+    assert judged(work, policies, 50, again=1) != found

@@ -134,6 +134,9 @@ def test_trainings_are_found_again_and_their_mistakes_are_told(tmp_path, monkeyp
 
 def test_a_verdict_looks_at_the_interval():
     clear = Verdict.about("above 0", np.array([1.0, 1.2, 0.9]), lambda mean, low, high: low > 0)
+    assert not Verdict.about(
+        "above 0", np.array([0.1, 0.2, 1.5]), lambda mean, low, high: low > 0
+    ).holds  # though all are
     unclear = Verdict.about("above 0", np.array([3.0, -2.0, 0.1]), lambda mean, low, high: low > 0)
     assert clear.holds and not unclear.holds
     assert clear.low <= clear.figure <= clear.high

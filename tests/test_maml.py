@@ -1,5 +1,6 @@
 """MAML and E-MAML against the exact gradient, by enumerating all that can happen in a small MDP."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -84,6 +85,12 @@ def assert_same_trees(a, b):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)
 
 
+def on_policy(agent, episodes):
+    """The episodes as if the agent had played them."""
+    old = jax.lax.stop_gradient(episodes.log_likelihood(agent.policy))
+    return dataclasses.replace(episodes, log_prob=old)
+
+
 def estimated(agent, exploration, kind="plain"):
     """The mean of the sampled meta-gradient over all pairs of trajectories before and after."""
     episodes, _ = trajectories()
@@ -95,13 +102,10 @@ def estimated(agent, exploration, kind="plain"):
 
         def loss(agent):
             new = adapt(agent, RATE, first, to_go(first), kind)
-            old = jax.lax.stop_gradient(second.log_likelihood(new.policy))
-            played = Episodes(
-                second.observation, second.action, second.reward, old, second.mask, None
-            )
+            played = on_policy(new, second)
             advantage = jnp.full((STEPS, 1), total)
             return STEPS * clipped_loss(new, played, advantage, 0.2) + exploration * (
-                exploration_loss(agent, first, total)
+                exploration_loss(agent, on_policy(agent, first), total, 0.2)
             )
 
         return jax.grad(loss)(agent)
@@ -219,9 +223,23 @@ def test_a_linear_baseline_finds_values_that_are_linear():
     reward = features @ jnp.array([1.0, -2.0, 0.5]) + 3.0
     mask = jnp.ones((1, 400), bool).at[0, 300:].set(False)
     episodes = Episodes(features, jnp.zeros((1, 400), jnp.int32), reward, reward, mask, None)
-    values = linear_values(episodes, features, 0.9)
+    values = linear_values(episodes, features, 0.9, ridge=1e-6)
     np.testing.assert_allclose(values[:, :300], reward[:, :300], atol=2e-3)
     np.testing.assert_array_equal(values[:, 300:], 0.0)
+
+
+def test_a_linear_baseline_does_not_explain_away_what_is_rare():
+    """Rewards without any rule, and as many features as steps: fitted to themselves, advantages
+    would vanish."""
+    random = np.random.default_rng(0)
+    features = jnp.asarray(random.normal(size=(5, 20, 90)))
+    reward = jnp.asarray(random.normal(size=(5, 20)))
+    mask = jnp.ones((5, 20), bool)
+    episodes = Episodes(features, jnp.zeros((5, 20), jnp.int32), reward, reward, mask, None)
+    left = advantages(episodes, linear_values(episodes, features, 0.0), 0.0, 1.0)
+    assert float(jnp.std(left)) > 0.9 * float(jnp.std(reward))
+    single = jax.tree.map(lambda x: x[:, :1], episodes)
+    np.testing.assert_array_equal(linear_values(single, features[:, :1], 0.9), 0.0)
 
 
 def test_a_linear_baseline_bears_features_that_repeat_each_other():

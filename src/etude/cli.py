@@ -255,6 +255,8 @@ def adapt(
 
     _check_run_options(checkpoint_seconds, tensorboard)
     if test is not None:
+        if resume is not None:
+            raise UserError("--test only reads a run: it does not go with --resume.")
         _refuse_other_flags("--test-tasks", "--test", "--seed")
         _test_adaptation(test, config.test_tasks, config.seed)
         return
@@ -299,8 +301,9 @@ def _test_adaptation(path: str, number: int, seed: int) -> None:
     from etude.adaptation.trainer import judged, kept_policies, open_folder
 
     work, folder = open_folder(path)
-    # The run itself was judged by number 0.
-    print_scores(judged(work, kept_policies(work, folder), number, seed + 1))
+    if seed == 0:
+        seed = 2**32 - 1  # the run itself was judged by number 0
+    print_scores(judged(work, kept_policies(work, folder), number, seed))
 
 
 @app.command
@@ -342,6 +345,8 @@ def reproduce(
     result = _interruptible(lambda: EXPERIMENTS[name].run(options, say), folder)
     write(result, name, options, folder)
     print_verdicts(result.verdicts)
+    for note in result.notes:
+        say(f"Note: {note}")
     took = duration(time.monotonic() - started)
     say(f"{took}, {seeds} seeds. Figure and numbers: {folder.path}")
     if quick:

@@ -1,8 +1,9 @@
-"""Statistics of a few noisy runs: bootstrap intervals. Plain NumPy."""
+"""Statistics of a few noisy runs: intervals."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from scipy.special import stdtrit
 
 
 def bootstrap_interval(
@@ -26,3 +27,11 @@ def bootstrap_interval(
     values = np.array([statistic(row) for row in drawn])
     low, high = np.quantile(values, [0.5 - level / 2, 0.5 + level / 2])
     return float(low), float(high)
+
+
+def t_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float, float]:
+    """The mean and Student's interval of a few values, whose bootstrap would be far too narrow."""
+    values = np.asarray(values, float)
+    mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
+    reach = float(stdtrit(len(values) - 1, 0.5 + level / 2)) * error
+    return float(mean), float(mean - reach), float(mean + reach)

@@ -64,9 +64,12 @@ def print_scores(scores: dict[str, Any]) -> None:
     table = Table(box=None)
     for column in (f"on {scores['fresh_tasks']} fresh tasks", "return", "95% interval"):
         table.add_column(column)
-    for name in ("before", "after"):
-        mean, low, high = (_figure(scores[name][key]) for key in ("mean", "low", "high"))
-        table.add_row(f"{name} adapting", mean, f"{low} to {high}")
+    rows = {"before adapting": scores["before"], "after adapting": scores["after"]}
+    if scores["before"] == scores["after"]:  # all that there is is one episode
+        rows = {"in a trial": scores["after"]}
+    for label, score in rows.items():
+        mean, low, high = (_figure(score[key]) for key in ("mean", "low", "high"))
+        table.add_row(label, mean, f"{low} to {high}")
     out.print(table, highlight=False)
 
 

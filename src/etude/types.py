@@ -13,6 +13,9 @@ Predictions = dict[str, Array]
 Metrics = dict[str, Array]
 """Scalars worth logging, by name."""
 
+EXPECTED_REWARD = "expected_reward"
+"""An environment whose rewards are noisy may give their means by this name among its infos."""
+
 
 class Rollout(eqx.Module):
     """T transitions of B environments, with the T + 1 observations around them.

@@ -35,10 +35,9 @@ def ucb1(
     pulls: Float[Array, " arms"],
     width: float | Float[Array, ""] = 1.0,
 ):
-    """The best that an arm may be (Auer et al. 2002), times `width`: 1 as published. The means are
-    those of `greedy`, so that no arm needs a first pull."""
-    rounds = jnp.maximum(jnp.sum(pulls) + 1.0, 1.0)
-    bonus = jnp.sqrt(2.0 * jnp.log(rounds) / (pulls + 1.0))
+    """The best that an arm may be, after Auer et al. 2002: `width` scales the bonus. The means are
+    those of `greedy`, and each arm counts as pulled once more, so that none needs a first pull."""
+    bonus = jnp.sqrt(2.0 * jnp.log(jnp.sum(pulls) + 1.0) / (pulls + 1.0))
     return _best(key, (wins + 1.0) / (pulls + 2.0) + width * bonus)
 
 
@@ -113,10 +112,11 @@ def anything(key: PRNGKeyArray, task: MDPTask, known: Known, horizon: int):
     return jax.random.randint(key, (horizon, states), 0, actions)
 
 
-def psrl(key: PRNGKeyArray, task: MDPTask, known: Known, horizon: int):
+def psrl(key: PRNGKeyArray, task: MDPTask, known: Known, horizon: int, prior_mean: float = 0.0):
     """Draws an MDP from what is known and does what would be best in it (Strens 2000; Osband et al.
-    2013)."""
-    return best_policy(_drawn(key, known), horizon)
+    2013). Rewards of mean 0 are expected at first, as in public code, though the true prior has 1:
+    less is tried that way."""
+    return best_policy(_drawn(key, known, prior_mean), horizon)
 
 
 def knowing(key: PRNGKeyArray, task: MDPTask, known: Known, horizon: int):
@@ -167,11 +167,11 @@ def _follow(
     return known, jnp.sum(rewards)
 
 
-def _drawn(key: PRNGKeyArray, known: Known) -> MDPTask:
-    """From the posterior, with the distribution of tasks as prior: flat Dirichlet transitions, and
-    mean rewards from N(1, 1) seen through unit noise."""
+def _drawn(key: PRNGKeyArray, known: Known, prior_mean: float) -> MDPTask:
+    """From the posterior: flat Dirichlet transitions, and mean rewards from N(prior_mean, 1) seen
+    through unit noise."""
     transition_key, reward_key = jax.random.split(key)
     transitions = jax.random.dirichlet(transition_key, known.visits + 1.0)
     precision = 1.0 + jnp.sum(known.visits, axis=-1)
     noise = jax.random.normal(reward_key, known.sums.shape)
-    return MDPTask(transitions, (1.0 + known.sums) / precision + noise / jnp.sqrt(precision))
+    return MDPTask(transitions, (prior_mean + known.sums) / precision + noise / jnp.sqrt(precision))

@@ -130,6 +130,10 @@ class AdaptConfig:
 
 
 def _check_gradient(values: dict[str, Any]) -> None:
+    if values["algo"] == "maml" and values["exploration"] > 0:
+        raise UserError("MAML with an exploration term is E-MAML: --algo emaml.")
+    if values["exploration"] > 0 and values["batch"] < 2:
+        raise UserError("E-MAML compares the outcomes of tasks: --batch must be at least 2.")
     epochs = values.setdefault("epochs", 1 if values["outer"] == "pg" else 4)
     if values["outer"] == "pg" and epochs > 1:
         raise UserError("A policy gradient learns from a batch once: epochs must be 1.")

@@ -15,9 +15,6 @@ from etude.trees import choose
 Policy = Callable[[PyTree[Array]], Float[Array, "*batch A"]]
 """From observations to the logits of the actions."""
 
-EXPECTED_REWARD = "expected_reward"
-"""An environment whose rewards are noisy may give their means by this name among its infos."""
-
 
 @runtime_checkable
 class TaskDistribution(Protocol):
@@ -121,19 +118,30 @@ def advantages(
 
 
 def linear_values(
-    episodes: Episodes, features: Float[Array, "T N inputs"], discount: float, ridge: float = 1e-4
+    episodes: Episodes, features: Float[Array, "T N inputs"], discount: float, ridge: float = 0.1
 ) -> Float[Array, "T N"]:
-    """A baseline: the discounted returns of these very episodes, regressed on the features, their
-    squares, and powers of time (as in Duan et al., arXiv 1604.06778). `ridge` is a share of the
-    mean diagonal: where features repeat each other, single precision needs no less."""
+    """A baseline: discounted returns regressed on the features and on powers of time (after Duan et
+    al., arXiv 1604.06778). The values of each half of the episodes come from the other half: fitted
+    to their own returns, they would leave nothing to learn where few episodes have been. `ridge` is
+    a share of the mean diagonal."""
     steps, number = episodes.mask.shape
-    time = jnp.broadcast_to(jnp.arange(steps)[:, None, None] / 100.0, (steps, number, 1))
-    parts = [features, features**2, time, time**2, time**3, jnp.ones_like(time)]
-    inputs = jnp.concatenate(parts, axis=-1)
+    half = number // 2
+    if half == 0:
+        return jnp.zeros((steps, number), features.dtype)
+    time = jnp.broadcast_to(jnp.arange(steps)[:, None, None] / steps, (steps, number, 1))
+    parts = [features, time, time**2, time**3, jnp.ones_like(time)]
+    inputs = jnp.concatenate(parts, axis=-1) * episodes.mask[..., None]
     goals = advantages(episodes, jnp.zeros((steps, number)), discount, 1.0)
-    counted = inputs * episodes.mask[..., None]
-    x, y = counted.reshape(steps * number, -1), goals.ravel()
-    normal = x.T @ x
-    normal = normal + (ridge * jnp.trace(normal) / x.shape[1] + 1e-8) * jnp.eye(x.shape[1])
-    weights = jnp.linalg.solve(normal, x.T @ y)
-    return counted @ weights
+
+    def equations(chosen: slice) -> tuple[Float[Array, "inputs inputs"], Float[Array, " inputs"]]:
+        x, y = inputs[:, chosen].reshape(-1, inputs.shape[-1]), goals[:, chosen].ravel()
+        normal = x.T @ x
+        shrink = ridge * jnp.trace(normal) / x.shape[1] + 1e-8
+        return normal + shrink * jnp.eye(x.shape[1]), x.T @ y
+
+    first, second = slice(0, half), slice(half, number)
+    # Solved together: two solvers at once can wait for each other for ever (XLA on CPU).
+    left, right = jax.tree.map(lambda *x: jnp.stack(x), equations(second), equations(first))
+    weights = jnp.linalg.solve(left, right[..., None])[..., 0]
+    values = [inputs[:, first] @ weights[0], inputs[:, second] @ weights[1]]
+    return jnp.concatenate(values, axis=1)

@@ -24,7 +24,8 @@ def surrogate_loss(
     """A loss whose gradient is the policy gradient; its further derivatives are what differs.
 
     - plain: −log π·A. Its Hessian leaves out how θ changes where one samples.
-    - lvc: −(π/π̄)·A with π̄ = π held constant, low in variance (ProMP, arXiv 1810.06784).
+    - lvc: −(π/π̄)·A with π̄ = π held constant, low in variance (ProMP, arXiv 1810.06784). Where a
+      batch is learned from several times, its actions count as those of the policy as it is then.
     - dice: the ratio of all actions up to this one, less that of all before it, times A (Loaded
       DiCE, arXiv 1909.10549): unbiased in all orders if A is, and noisy.
 
@@ -70,10 +71,14 @@ def clipped_loss(
 
 
 def exploration_loss(
-    agent: Agent, episodes: Episodes, credit: Float[Array, ""]
+    agent: Agent, episodes: Episodes, credit: Float[Array, ""], clip: float
 ) -> Float[Array, ""]:
-    """E-MAML's term: the actions before the update are paid by the outcome after it, `credit`.
+    """E-MAML's term: the actions before the update are paid by the outcome after it, `credit`, as
+    far as the policy has not yet gone from the one that played.
 
     Steps add up and so do episodes, as in the gradient of the expected outcome itself.
     """
-    return -credit * jnp.sum(episodes.log_likelihood(agent.policy))
+    likelihood = episodes.log_likelihood(agent.policy)
+    paid = jnp.broadcast_to(credit, likelihood.shape)
+    gain = clipped_objective(likelihood, episodes.log_prob, paid, clip)
+    return -jnp.sum(jnp.where(episodes.mask, gain, 0.0))

@@ -64,7 +64,7 @@ class Recurrent(Method):
         return PPO(
             discount=config.discount,
             td_lambda=config.td_lambda,
-            explore=unpaid or 0,
+            explore=unpaid,
             clip=config.clip,
             epochs=config.epochs,
             minibatches=config.minibatches,
@@ -117,7 +117,7 @@ class ByGradient(Method):
             policy, tasks, jax.random.split(key, number)
         )
         first, last = (
-            jnp.mean(jnp.sum(batch.episodes.reward, axis=1), axis=-1)
+            jax.vmap(lambda x: jnp.mean(x.returns))(batch.episodes)
             for batch in (played.inner[0], played.outer)
         )
         return played, Scores(first, last)
@@ -168,7 +168,7 @@ class ByGradient(Method):
         return policy, learning, jax.tree.map(jnp.mean, metrics)
 
     def _loss(self, policy: Start, played: Played) -> tuple[Float[Array, ""], Metrics]:
-        outcome = jnp.mean(jnp.sum(played.outer.episodes.reward, axis=1), axis=-1)
+        outcome = jax.vmap(lambda x: jnp.mean(x.returns))(played.outer.episodes)
         credit = (outcome - jnp.mean(outcome)) / (jnp.std(outcome) + 1e-6)
         losses = jax.vmap(self._task_loss, in_axes=(None, 0, 0))(policy, played, credit)
         metrics = jax.tree.map(jnp.mean, losses)
@@ -180,7 +180,8 @@ class ByGradient(Method):
         agent, exploring = policy.agent, jnp.zeros(())
         for batch in played.inner:
             actions = jnp.sum(batch.episodes.mask)
-            exploring = exploring + exploration_loss(agent, batch.episodes, credit) / actions
+            term = exploration_loss(agent, batch.episodes, credit, config.clip)
+            exploring = exploring + term / actions
             agent = self._adapt(agent, rates, batch)
         episodes = played.outer.episodes
         advantage = standardised(played.outer.advantage, episodes.mask)

@@ -7,7 +7,7 @@ the policy sees their rewards as ever, but is not paid for them.
 
 import dataclasses
 from functools import partial
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -16,7 +16,6 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from etude.adaptation.episodes import (
-    EXPECTED_REWARD,
     TaskDistribution,
     masked_mean,
     standardised,
@@ -26,7 +25,7 @@ from etude.distributions import entropy, log_prob
 from etude.nn import GRU, LSTM, Linear
 from etude.returns import clipped_objective
 from etude.trees import choose
-from etude.types import Metrics
+from etude.types import EXPECTED_REWARD, Metrics
 
 Cell = Literal["gru", "lstm"]
 CELLS = {"gru": GRU, "lstm": LSTM}
@@ -108,6 +107,15 @@ class RecurrentPolicy(eqx.Module):
         return self.pi(read), self.value(read)[..., 0]
 
 
+@runtime_checkable
+class Player(Protocol):
+    """What acts in trials: a recurrent policy, or one seen through something."""
+
+    def start(self, *batch: int) -> PyTree[Array]: ...
+
+    def step(self, state: PyTree[Array], seen: Seen) -> tuple[PyTree[Array], Array, Array]: ...
+
+
 class Trials(eqx.Module):
     """A trial on each of N tasks: T steps in all of its episodes. Where an episode ended early, the
     steps up to its horizon do not count, and nothing happens in them."""
@@ -142,7 +150,7 @@ class Trials(eqx.Module):
 
 
 def play_trials(
-    env: TaskDistribution, policy: RecurrentPolicy, tasks: PyTree, key: PRNGKeyArray, episodes: int
+    env: TaskDistribution, policy: Player, tasks: PyTree, key: PRNGKeyArray, episodes: int
 ) -> Trials:
     """A trial of so many episodes on each of the tasks (along their first axis)."""
     number = jax.tree.leaves(tasks)[0].shape[0]

@@ -95,11 +95,14 @@ class AdaptRun(loop.Work[AdaptState]):
     def learned(self, state: AdaptState) -> Any:
         return state.policy
 
-    def judge(self, policies: Any, number: int, seed: int = 0) -> Scores:
-        """Each seed's policy on fresh tasks that had no part in the run: seeds × tasks."""
-        keys = seed_keys(self.config.seed, self.config.seeds)
+    def judge(self, policies: Any, number: int, again: int = 0) -> Scores:
+        """Each seed's policy on fresh tasks that had no part in the run: seeds × tasks. Others for
+        another number `again`."""
         root = jax.random.key(self.config.seed)
-        task_key = jax.random.fold_in(jax.random.fold_in(root, FRESH), seed)
+        task_key, play_key = jax.random.split(
+            jax.random.fold_in(jax.random.fold_in(root, FRESH), again)
+        )
+        keys = jax.random.split(play_key, self.config.seeds)
 
         def collect(policies):
             tasks = draw_tasks(self.method.env, task_key, number)
@@ -193,9 +196,9 @@ def kept_policies(work: AdaptRun, folder: RunFolder) -> Any:
     return from_arrays(work.shapes().policy, folder.arrays("policy"), what)
 
 
-def judged(work: AdaptRun, policies: Any, number: int, seed: int = 0) -> dict[str, Any]:
+def judged(work: AdaptRun, policies: Any, number: int, again: int = 0) -> dict[str, Any]:
     """Mean returns before and after adapting to fresh tasks, with intervals over both kinds."""
-    scores = work.judge(policies, number, seed)
+    scores = work.judge(policies, number, again)
     found: dict[str, Any] = {"fresh_tasks": number}
     for name in ("before", "after"):
         by_seed = list(getattr(scores, name))

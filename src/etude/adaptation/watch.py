@@ -91,7 +91,7 @@ def _watch_trial(
 ) -> list[tuple]:
     env: Any = Watched(method.env)
     tasks = jax.tree.map(lambda x: x[None], params)
-    player: Any = Blinkered(policy, sharpness)
+    player = Blinkered(policy, sharpness)
     trials = jax.jit(lambda key: play_trials(env, player, tasks, key, episodes))(key)
     found = []
     for number in range(episodes):

@@ -10,6 +10,7 @@ from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from etude.envs.pictures import board
+from etude.types import EXPECTED_REWARD
 
 
 class BanditParams(eqx.Module):
@@ -64,7 +65,7 @@ class Bandit(environment.Environment[Any, Any]):
         mean = params.probabilities[action]
         reward = jax.random.bernoulli(key, mean).astype(float)
         state = BanditState(jnp.asarray(action, jnp.int32), reward, state.time + 1)
-        return jnp.ones(1), state, reward, state.time >= self.pulls, {"expected_reward": mean}
+        return jnp.ones(1), state, reward, state.time >= self.pulls, {EXPECTED_REWARD: mean}
 
     def is_truncated(self, state: BanditState, params: BanditParams) -> Bool[Array, ""]:
         return jnp.zeros((), bool)  # after the last pull there is nothing more

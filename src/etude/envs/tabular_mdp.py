@@ -11,6 +11,7 @@ from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from etude.envs import pictures
+from etude.types import EXPECTED_REWARD
 
 
 class MDPTask(eqx.Module):
@@ -63,7 +64,7 @@ class TabularMDP(environment.Environment[Any, Any]):
         reward = mean + jax.random.normal(reward_key)
         place = jax.random.categorical(place_key, jnp.log(params.transitions[state.place, action]))
         state = MDPState(place.astype(jnp.int32), state.time + 1)
-        info = {"expected_reward": mean}
+        info = {EXPECTED_REWARD: mean}
         return self._observe(state), state, reward, state.time >= self.horizon, info
 
     def is_truncated(self, state: MDPState, params: MDPTask) -> Bool[Array, ""]:

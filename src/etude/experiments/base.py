@@ -30,8 +30,7 @@ class Verdict:
         claim: str, by_seed: np.ndarray, holds: Callable[[float, float, float], bool]
     ) -> "Verdict":
         """`holds` decides by the mean over seeds and its interval's ends."""
-        low, high = stats.bootstrap_interval([np.array([x]) for x in by_seed])
-        mean = float(np.mean(by_seed))
+        mean, low, high = stats.t_interval(by_seed)
         return Verdict(claim, mean, low, high, bool(holds(mean, low, high)))
 
 
@@ -53,6 +52,8 @@ class Panel:
 class Reproduction:
     verdicts: list[Verdict]
     panels: list[Panel]
+    notes: tuple[str, ...] = ()
+    """Where we depart from the source."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +88,7 @@ def write(reproduction: Reproduction, name: str, options: Options, folder: RunFo
     document = {
         "experiment": name,
         **dataclasses.asdict(options),
+        "notes": list(reproduction.notes),
         "verdicts": [dataclasses.asdict(v) for v in reproduction.verdicts],
         "panels": [_plain(panel) for panel in reproduction.panels],
     }

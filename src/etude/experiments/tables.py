@@ -1,6 +1,7 @@
 """RL² against classic strategies, on bandits and tabular MDPs (Duan et al. 2016, arXiv 1611.02779,
 tables 1 and 2)."""
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -50,11 +51,13 @@ def fresh_tasks(options: Options) -> int:
 def by_seed(play: Callable[[int, Any], jax.Array], options: Options) -> np.ndarray:
     """Mean totals of a classic strategy, on fresh tasks for each seed."""
     keys = jax.random.split(jax.random.key(options.seed), options.seeds)
-    return np.array([np.mean(jax.jit(partial(play, fresh_tasks(options)))(key)) for key in keys])
+    play_all = jax.jit(partial(play, fresh_tasks(options)))
+    return np.array([np.mean(play_all(key)) for key in keys])
 
 
 def compared(where: str, ours: dict[str, np.ndarray], printed: Figures) -> list[Verdict]:
-    """RL² must be within 2% of what was printed, or above; the classics within 2%."""
+    """With all of its interval, RL² must be within 2% of what was printed, or above; the
+    classics within 2%."""
     found = []
     for name, figure in printed.items():
         learned = name == "RL²"
@@ -62,7 +65,7 @@ def compared(where: str, ours: dict[str, np.ndarray], printed: Figures) -> list[
         top = np.inf if learned else 1.02 * figure
 
         def holds(mean: float, low: float, high: float, figure=figure, top=top) -> bool:
-            return 0.98 * figure <= mean <= top
+            return 0.98 * figure <= (low if top == np.inf else mean) <= top
 
         found.append(Verdict.about(claim, ours[name], holds))
     return found
@@ -90,8 +93,8 @@ BANDITS: dict[tuple[int, int], Figures] = {
 }
 """By pulls and arms: the printed sums of rewards."""
 BANDIT_STEPS = {10: 10_000_000, 100: 30_000_000}
-WIDTHS = (0.1, 0.2, 0.3, 0.5, 1.0)
-"""Of UCB1's bonus; the best is taken, as the source tuned it."""
+WIDTHS = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
+"""Of UCB1's bonus; the best is taken, as the source tuned it, on tasks of its own."""
 
 
 def run_bandits(options: Options, say: Say) -> Reproduction:
@@ -113,12 +116,14 @@ def run_bandits(options: Options, say: Say) -> Reproduction:
 
 
 def classic_bandits(bandit: Bandit, options: Options) -> dict[str, np.ndarray]:
-    def earned(choose: Choice) -> np.ndarray:
+    def earned(choose: Choice, options: Options = options) -> np.ndarray:
         return by_seed(lambda number, key: play_bandits(choose, bandit, number, key), options)
 
-    found = {name: earned(choose) for name, choose in BANDIT_STRATEGIES.items()}
-    found["UCB1"] = max((earned(partial(ucb1, width=x)) for x in WIDTHS), key=np.mean)
-    return found
+    elsewhere = dataclasses.replace(options, seed=options.seed + 2**31)
+    widths = {x: np.mean(earned(partial(ucb1, width=x), elsewhere)) for x in WIDTHS}
+    best = max(widths, key=lambda x: widths[x])
+    choices = BANDIT_STRATEGIES | {"UCB1": partial(ucb1, width=best)}
+    return {name: earned(choose) for name, choose in choices.items()}
 
 
 # --- MDPs ----------------------------------------------------------------------------------------

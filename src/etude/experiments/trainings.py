@@ -2,7 +2,7 @@
 
 Each seed is an `etude adapt` of its own, one on each core: products as small as these do not gain
 from more, and lose by being done for several seeds at once. A training that was cut short goes on
-where it was, and one that is done is not done again.
+where it was, and one that is done by this version with the same settings is not done again.
 """
 
 import dataclasses
@@ -13,6 +13,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +27,8 @@ from etude.experiments.base import Say
 from etude.progress import duration
 from etude.runs import CONFIG, RunFolder
 
+MOST_SEEDS = 1000
+"""No two experiments with other seeds share a training."""
 LOG = "log.txt"
 """What a training printed, in its folder."""
 SAY_EVERY = 60.0
@@ -96,9 +100,12 @@ def train_all(configs: dict[str, AdaptConfig], say: Say) -> dict[str, Trained]:
 
 
 def stop_all() -> None:
-    """Asks all trainings that are under way to save what they have and stop."""
-    for process in _UNDER_WAY:
+    """Asks all trainings that are under way to save what they have, and waits until they did."""
+    for process in (under_way := list(_UNDER_WAY)):
         process.send_signal(signal.SIGINT)
+    for process in under_way:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=60)
 
 
 _UNDER_WAY: list[subprocess.Popen] = []
@@ -106,13 +113,15 @@ _UNDER_WAY: list[subprocess.Popen] = []
 
 def _find(config: AdaptConfig) -> list[Training]:
     """The trainings of each of the config's seeds, which may be done, begun, or new."""
-    seeds = range(config.seed, config.seed + config.seeds)
+    first = config.seed * MOST_SEEDS
+    seeds = range(first, first + config.seeds)
     return [_find_one(dataclasses.replace(config, seed=seed, seeds=1)) for seed in seeds]
 
 
 def _find_one(config: AdaptConfig) -> Training:
     run = AdaptRun.create(config)
-    settings = json.dumps(dataclasses.asdict(run.config), sort_keys=True)
+    what = {"version": version("etude"), **dataclasses.asdict(run.config)}
+    settings = json.dumps(what, sort_keys=True)
     digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
     path = Path("runs") / f"{config.algo}-{config.tasks.replace(':', '-')}-{digest}"
     if (path / CONFIG).is_file():
@@ -174,26 +183,35 @@ def _start(training: Training, core: int) -> subprocess.Popen:
     command = [sys.executable, "-m", "etude", "adapt", "--resume", str(training.folder.path)]
     if hasattr(os, "sched_setaffinity"):
         command = [sys.executable, "-c", PINNED, str(core), *command[2:]]
-    with open(training.folder.path / LOG, "wb") as log:
+    with open(training.folder.path / LOG, "ab") as log:
+        # Ctrl-C is for us: it reaches them through `stop_all`, once.
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     _UNDER_WAY.append(process)
     return process
 
 
 PINNED = """
-import os, runpy, sys
-os.sched_setaffinity(0, {int(sys.argv[1])})
-del sys.argv[1:2]
+import ctypes, os, runpy, signal, sys
+os.sched_setaffinity(0, {int(sys.argv.pop(1))})
+ctypes.CDLL(None).prctl(1, signal.SIGINT)  # when whoever started this dies
 sys.argv[0] = "etude"
 runpy.run_module(sys.argv.pop(1), run_name="__main__")
 """
-"""Runs a module on one core."""
+"""Runs a module on one core of a Linux machine, as long as the process that started it lives."""
 
 
 def _require_done(training: Training, process: subprocess.Popen) -> None:
     if training.folder.summary() is None:
         lines = (training.folder.path / LOG).read_text(errors="replace").strip().splitlines()
         told = lines[-1].removeprefix("etude: ") if lines else f"exit code {process.returncode}."
+        if process.returncode < 0:
+            told = (
+                f"it was killed by signal {-process.returncode}; if memory is short, by the system."
+            )
         raise UserError(f"The training in {training.folder.path} stopped: {told}")
