@@ -33,7 +33,7 @@ OF_TRAININGS = adaptation.EXPERIMENTS | tables.EXPERIMENTS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*(EXPERIMENTS.keys() - OF_TRAININGS.keys()), "rl2-mdps"])
+@pytest.mark.parametrize("name", [*sorted(EXPERIMENTS.keys() - OF_TRAININGS.keys()), "rl2-mdps"])
 def test_the_short_version_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines: list[str] = []

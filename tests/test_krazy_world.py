@@ -128,6 +128,53 @@ def test_actions_may_be_permuted_and_put_together():
     assert place(env, state) == (1, 2) and rewards == [1.0, 0.0] and state.energy == 3
 
 
+def kinds_entered(text, actions):
+    state, _ = walk(*world(text), actions)
+    return "".join(LETTERS[i] for i in np.flatnonzero(state.visited))
+
+
+def test_the_kinds_of_tiles_entered_are_remembered():
+    assert kinds_entered("SII.. ..... ..... ..... .....", [RIGHT]) == ".I"  # slid over
+    assert kinds_entered("SIK.. ..... ..... ..... .....", [RIGHT]) == ".IK"
+    assert kinds_entered("KSO ..W ..W", [RIGHT]) == "."  # closed
+    assert kinds_entered("KSO ..W ..W", [LEFT, RIGHT, RIGHT]) == ".OK"
+    assert kinds_entered("ST. ... T.G", [RIGHT]) == ".T"
+    assert kinds_entered("SG. ED. ...", [RIGHT, LEFT, DOWN, RIGHT]) == ".GDE"
+
+
+def test_nothing_happens_after_death_within_an_action():
+    env, task = world("SDG ... ...")
+    double = eqx.tree_at(lambda t: t.moves, task, jnp.array([[RIGHT, RIGHT]]))
+    state, rewards = walk(env, double, [0])
+    assert state.dead and rewards == [0.0] and place(env, state) == (0, 1)
+
+
+def test_a_closed_door_stops_a_slide():
+    env, task = world("KSIO. ..... ..... ..... .....")
+    assert place(env, walk(env, task, [RIGHT])[0]) == (0, 2)
+    assert place(env, walk(env, task, [LEFT, RIGHT, RIGHT])[0]) == (0, 3)
+
+
+def test_an_action_costs_energy_even_if_nothing_moves():
+    env, task = world("SW. ... ...", energy=3)
+    assert walk(env, task, [RIGHT, UP])[0].energy == 1
+
+
+def test_the_last_of_the_energy_may_fetch_more():
+    env, task = world("SE. ... ...", energy=1)
+    state, _ = walk(env, task, [RIGHT, RIGHT])
+    assert place(env, state) == (0, 2) and state.energy == krazy_world.REFILL - 1
+
+
+def test_the_order_of_the_actions_is_a_setting():
+    def orders(**settings):
+        env = KrazyWorld(**settings)
+        tasks = jax.jit(jax.vmap(env.sample_task))(jax.random.split(jax.random.key(0), 200))
+        return len(np.unique(np.asarray(tasks.moves)[..., 0], axis=0))
+
+    assert orders(permute_actions=True) == 24 and orders(permute_actions=False) == 1
+
+
 def test_what_is_seen_is_the_colour_of_tiles_in_view():
     env, task = world("SG. .D. ...")
     colours = jnp.array([3, 5, 0, 8, 1, 2, 4, 6, 7], jnp.int32)

@@ -131,7 +131,8 @@ class KrazyWorld(environment.Environment[Any, Any]):
 
     `level` is easy, medium or hard; `view` is local (the 3×3 around the agent) or global. Each goal
     pays 1 once. With `compound=2` or 3 there are four more actions, each of up to that many basic
-    moves. `permute_colours=false` shows the same tiles alike in all tasks.
+    moves. `permute_colours=false` shows the same tiles alike in all tasks; `permute_actions` says
+    whether the same actions lead elsewhere, as by default they do only on the hard level.
     """
 
     def __init__(
@@ -140,6 +141,7 @@ class KrazyWorld(environment.Environment[Any, Any]):
         view: Literal["local", "global"] = "local",
         compound: int = 1,
         permute_colours: bool = True,
+        permute_actions: bool | None = None,
     ):
         super().__init__()
         if level not in LEVELS:
@@ -150,6 +152,8 @@ class KrazyWorld(environment.Environment[Any, Any]):
             raise ValueError(f"An action has up to 1, 2 or 3 basic moves, not {compound}.")
         self.level, self.view, self.compound = LEVELS[level], view, compound
         self.permute_colours = permute_colours
+        if permute_actions is not None:
+            self.level = dataclasses.replace(self.level, permute_actions=permute_actions)
 
     # --- Tasks ---
 
