@@ -52,3 +52,8 @@ def random_like(make: Callable[[], Tree], scale: float = 0.5) -> Tree:
     return jax.tree.map(
         lambda x: jnp.asarray(scale * random.normal(size=x.shape), x.dtype), jax.eval_shape(make)
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow ones first, so that no worker is left with one of them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
