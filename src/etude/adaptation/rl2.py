@@ -15,11 +15,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from etude.adaptation.episodes import (
-    TaskDistribution,
-    masked_mean,
-    standardised,
-)
+from etude.adaptation.episodes import TaskDistribution, masked_mean, standardised
 from etude.agent import HEAD_STD, Flatten
 from etude.distributions import entropy, log_prob
 from etude.nn import GRU, LSTM, Linear

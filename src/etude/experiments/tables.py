@@ -119,7 +119,7 @@ def classic_bandits(bandit: Bandit, options: Options) -> dict[str, np.ndarray]:
     def earned(choose: Choice, options: Options = options) -> np.ndarray:
         return by_seed(lambda number, key: play_bandits(choose, bandit, number, key), options)
 
-    elsewhere = dataclasses.replace(options, seed=options.seed + 2**31)
+    elsewhere = dataclasses.replace(options, seed=options.seed ^ 2**31)
     widths = {x: np.mean(earned(partial(ucb1, width=x), elsewhere)) for x in WIDTHS}
     best = max(widths, key=lambda x: widths[x])
     choices = BANDIT_STRATEGIES | {"UCB1": partial(ucb1, width=best)}
@@ -131,8 +131,6 @@ def classic_bandits(bandit: Bandit, options: Options) -> dict[str, np.ndarray]:
 MDPS: dict[int, Figures] = {10: {"random": 100.1, "PSRL": 138.1, "RL²": 156.2}}
 """By episodes: the printed sums of rewards."""
 MDP_STEPS = 60_000_000
-
-
 MDP_SETTINGS: dict[str, Any] = dict(
     batch=512, hidden=128, td_lambda=0.3, entropy_cost=0.05, minibatches=8
 )
