@@ -9,11 +9,10 @@ import numpy as np
 import optax
 import pytest
 
+from etude.adaptation.recurrent import RecurrentPolicy, Seen
 from etude.adaptation.rl2 import (
     PPO,
     Baseline,
-    RecurrentPolicy,
-    Seen,
     Trials,
     play_trials,
     replay,
@@ -25,10 +24,10 @@ from etude.envs.bandit import Bandit, BanditParams
 from etude.nn import GRU
 
 
-def trials_on(spec, episodes, number=6, cell="gru"):
+def trials_on(spec, episodes, number=6, **network):
     task = make(spec)
     policy = RecurrentPolicy(
-        task.observation, task.num_actions, hidden=7, cell=cell, key=jax.random.key(0)
+        task.observation, task.num_actions, hidden=7, **network, key=jax.random.key(0)
     )
     # Heads that start near 0 would hide what the memory holds.
     policy = eqx.tree_at(lambda p: p.pi.w, policy, replace_fn=lambda w: 100.0 * w)
@@ -39,9 +38,9 @@ def trials_on(spec, episodes, number=6, cell="gru"):
     return task.env, policy, trials
 
 
-@pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_a_replay_of_trials_is_what_was_played(cell):
-    _, policy, trials = trials_on("krazy_world", 3, cell=cell)
+@pytest.mark.parametrize("network", [dict(cell="gru"), dict(cell="lstm"), dict(associative=True)])
+def test_a_replay_of_trials_is_what_was_played(network):
+    _, policy, trials = trials_on("krazy_world", 3, **network)
     logits, value = replay(policy, trials)
     mask = np.asarray(trials.mask)
     assert not mask.all()  # some died early
@@ -150,6 +149,27 @@ def test_explore_rewards_reach_the_forward_pass():
     before, after = replay(policy, trials)[0], replay(policy, other)[0]
     np.testing.assert_array_equal(before[0], after[0])
     assert (np.abs(before[1:] - after[1:]).max(axis=(1, 2)) > 1e-4).all()
+
+
+def test_an_associative_policy_writes_and_reads_pairs():
+    """Three places and two actions. A unit of the encoding can hold what action 1 paid in place 2,
+    and nothing else; what is read from the state can depend on the place."""
+    policy = RecurrentPolicy(jnp.zeros(3), 2, hidden=1, associative=True, key=jax.random.key(0))
+    single = 3 + 3 + 2 + 1 + 1
+    paid = policy.encoder.w.shape[0] - 6 + (2 * 2 + 1)  # the last six: pairs, times the reward
+    assert policy.encoder.w.shape[0] == single + 2 * 6
+    w = jnp.zeros_like(policy.encoder.w).at[paid].set(1.0)
+    policy = eqx.tree_at(lambda p: p.encoder.w, policy, w)
+    for place in range(3):
+        for action in range(2):
+            here = jax.nn.one_hot(place, 3)
+            seen = Seen(jnp.ones(3), here, jnp.asarray(action), jnp.asarray(7.0), jnp.asarray(True))
+            expected = 7.0 if (place, action) == (2, 1) else 0.0
+            np.testing.assert_allclose(policy.inputs(seen), [expected])
+    ones = jnp.ones_like(policy.gate.w)
+    policy = eqx.tree_at(lambda p: (p.torso.w, p.gate.w), policy, (jnp.ones((2, 1)), ones))
+    read = policy.heads(jnp.array([3.0]), jnp.array([2.0]))[0]
+    np.testing.assert_allclose(read, (3.0 + 2.0) * 2.0 * policy.pi.w[0], rtol=1e-6)
 
 
 def test_a_gru_by_hand():

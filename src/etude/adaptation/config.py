@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from etude import checks
 from etude.adaptation.maml import Surrogate
-from etude.adaptation.rl2 import Cell
+from etude.adaptation.recurrent import Cell
 from etude.checks import require
 from etude.errors import UserError
 
@@ -14,7 +14,9 @@ GRADIENT_BASED = ("maml", "emaml")
 Outer = Literal["ppo", "pg"]
 
 SHARED: dict[str, Any] = dict(steps=2_000_000, td_lambda=0.95, entropy_cost=0.01)
-RECURRENT = SHARED | dict(batch=64, episodes=5, epochs=4, cell="gru", hidden=64, minibatches=2)
+RECURRENT = SHARED | dict(
+    batch=64, episodes=5, epochs=4, cell="gru", hidden=64, associative=False, minibatches=2
+)
 BY_GRADIENT = SHARED | dict(
     batch=32,
     episodes=20,
@@ -27,7 +29,7 @@ BY_GRADIENT = SHARED | dict(
     outer="ppo",
 )
 """What is left out, by family."""
-OF_RECURRENT = "cell hidden explore minibatches"
+OF_RECURRENT = "cell hidden associative explore minibatches"
 OF_GRADIENT = "torso inner_steps inner_rate learn_rates surrogate first_order exploration outer"
 """Settings that the other family does not have."""
 
@@ -71,6 +73,8 @@ class AdaptConfig:
     """Of a recurrent policy: gru or lstm."""
     hidden: int | None = None
     """Size of its state."""
+    associative: bool | None = None
+    """Whether it multiplies what belongs together; learns faster where observations are few."""
     explore: int | None = None
     """First episodes of a trial, which are not paid for (erl2) and not scored (both)."""
     minibatches: int | None = None

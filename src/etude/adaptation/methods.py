@@ -20,7 +20,8 @@ from etude.adaptation.episodes import (
 )
 from etude.adaptation.maml import adapt, clipped_loss, exploration_loss
 from etude.adaptation.method import Method, Scores
-from etude.adaptation.rl2 import PPO, Learning, RecurrentPolicy, Trials, play_trials
+from etude.adaptation.recurrent import RecurrentPolicy
+from etude.adaptation.rl2 import PPO, Learning, Trials, play_trials
 from etude.agent import Agent, Heads, NetworkConfig
 from etude.distributions import entropy
 from etude.types import Metrics
@@ -37,7 +38,12 @@ class Recurrent(Method):
     def new_policy(self, key: PRNGKeyArray) -> RecurrentPolicy:
         config = self.config
         return RecurrentPolicy(
-            self.observation, self.env.num_actions, config.hidden, config.cell, key=key
+            self.observation,
+            self.env.num_actions,
+            config.hidden,
+            config.cell,
+            config.associative,
+            key=key,
         )
 
     def collect(

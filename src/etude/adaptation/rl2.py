@@ -7,7 +7,7 @@ the policy sees their rewards as ever, but is not paid for them.
 
 import dataclasses
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -16,91 +16,11 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from etude.adaptation.episodes import TaskDistribution, masked_mean, standardised
-from etude.agent import HEAD_STD, Flatten
+from etude.adaptation.recurrent import RecurrentPolicy, Seen
 from etude.distributions import entropy, log_prob
-from etude.nn import GRU, LSTM, Linear
 from etude.returns import clipped_objective
 from etude.trees import choose
 from etude.types import EXPECTED_REWARD, Metrics
-
-Cell = Literal["gru", "lstm"]
-CELLS = {"gru": GRU, "lstm": LSTM}
-
-
-class Seen(NamedTuple):
-    """What the policy is told at each step."""
-
-    observation: PyTree[Array]
-    before: PyTree[Array]
-    """The observation in which that action was taken."""
-    action: Int[Array, "*batch"]
-    """The one before; −1 at the start of a trial."""
-    reward: Float[Array, "*batch"]
-    """The one before."""
-    ended: Bool[Array, "*batch"]
-    """Whether an episode has just ended, so that this is the first step of another."""
-
-
-class RecurrentPolicy(eqx.Module):
-    """From what is seen, step by step, to the logits of the actions and a value, in the units of a
-    `Baseline`."""
-
-    encoder: Linear
-    """Brings together what belongs together: where an action was taken, and what it paid."""
-    cell: GRU | LSTM
-    torso: Linear
-    """Reads what matters here out of the state: it sees both the state and what is seen."""
-    pi: Linear
-    value: Linear
-    flatten: Flatten
-    num_actions: int = eqx.field(static=True)
-
-    def __init__(
-        self,
-        observation: PyTree,
-        num_actions: int,
-        hidden: int = 256,
-        cell: Cell = "gru",
-        *,
-        key: PRNGKeyArray,
-    ):
-        encoder_key, cell_key, torso_key, pi_key, value_key = jax.random.split(key, 5)
-        self.flatten = Flatten.like(observation)
-        self.num_actions = num_actions
-        self.encoder = Linear(2 * self.flatten.size + num_actions + 2, hidden, key=encoder_key)
-        self.cell = CELLS[cell](hidden, hidden, key=cell_key)
-        self.torso = Linear(2 * hidden, hidden, key=torso_key)
-        self.pi = Linear(hidden, num_actions, key=pi_key, std=HEAD_STD)
-        self.value = Linear(hidden, 1, key=value_key, std=HEAD_STD)
-
-    def start(self, *batch: int) -> PyTree[Array]:
-        return self.cell.zero_state(*batch)
-
-    def step(
-        self, state: PyTree[Array], seen: Seen
-    ) -> tuple[PyTree[Array], Float[Array, "*batch A"], Float[Array, "*batch"]]:
-        """The state after what was seen, the logits and the value."""
-        cell: Any = self.cell
-        inputs = self.inputs(seen)
-        state = cell.advance(cell.input_gates(inputs), state)
-        return state, *self.heads(cell.output(state), inputs)
-
-    def inputs(self, seen: Seen) -> Float[Array, "*batch hidden"]:
-        parts = [
-            self.flatten(seen.observation, self.pi.w.dtype),
-            self.flatten(seen.before, self.pi.w.dtype),
-            jax.nn.one_hot(seen.action, self.num_actions, dtype=self.pi.w.dtype),
-            seen.reward[..., None].astype(self.pi.w.dtype),
-            seen.ended[..., None].astype(self.pi.w.dtype),
-        ]
-        return jax.nn.relu(self.encoder(jnp.concatenate(parts, axis=-1)))
-
-    def heads(
-        self, output: Float[Array, "*batch hidden"], inputs: Float[Array, "*batch hidden"]
-    ) -> tuple[Float[Array, "*batch A"], Float[Array, "*batch"]]:
-        """The logits and the value."""
-        read = jax.nn.relu(self.torso(jnp.concatenate([output, inputs], axis=-1)))
-        return self.pi(read), self.value(read)[..., 0]
 
 
 @runtime_checkable
