@@ -165,6 +165,23 @@ def test_a_run_can_only_grow(tmp_path):
         open_folder(str(tmp_path / "run"), 10)
     longer, _ = open_folder(str(tmp_path / "run"), 10**6)
     assert longer.config == dataclasses.replace(work.config, steps=10**6)
+    new_folder(AdaptRun.create(small("rl2", schedule="cosine")), str(tmp_path / "cosine"))
+    with pytest.raises(UserError, match="cosine schedule ends where it ends"):
+        open_folder(str(tmp_path / "cosine"), 10**6)
+
+
+@pytest.mark.parametrize("algo", ["maml", "rl2"])
+def test_a_cosine_goes_to_0_over_the_run(algo):
+    method = AdaptRun.create(small(algo, schedule="cosine", learning_rate=0.1)).method
+    steps = method.updates * method.optimiser_steps
+    policy = method.new_policy(jax.random.key(0))
+    state, ones = method.optimiser.init(policy), jax.tree.map(jnp.ones_like, policy)
+    moves = []
+    for _ in range(steps + 1):
+        move, state = method.optimiser.update(ones, state, policy)
+        moves.append(float(jnp.abs(jax.tree.leaves(move)[0]).max()))
+    expected = 0.05 * (1.0 + np.cos(np.pi * np.arange(steps + 1) / steps))
+    np.testing.assert_allclose(moves, expected, atol=1e-4)
 
 
 def test_fresh_tasks_are_judged_with_intervals():

@@ -1,7 +1,7 @@
 """The settings of a training run, and the sentences for those that make no sense."""
 
 import dataclasses
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from etude import checks
 from etude.agent import NetworkConfig
@@ -10,6 +10,7 @@ from etude.errors import UserError
 from etude.optim import Optimiser
 
 Config = TypeVar("Config")
+Schedule = Literal["constant", "cosine"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,7 @@ class TrainConfig:
     """Trajectories kept for replay."""
     learning_rate: float | None = None
     """Step size of the agent's optimiser."""
-    schedule: Literal["constant", "cosine"] | None = None
+    schedule: Schedule | None = None
     """How the learning rate goes on after the warm-up: constant, or along a cosine to 0."""
     warmup: int | None = None
     """Environment steps over which the learning rate rises from 0."""
@@ -154,3 +155,15 @@ def from_json(kind: type[Config], fields: dict[str, Any]) -> Config:
         return kind(**lists_to_tuples(fields))
     except (TypeError, ValueError) as error:  # a file that someone mangled
         raise UserError(f"The saved config makes no sense: {error}.") from None
+
+
+def lengthened(config: Config, steps: int | None, path: str) -> Config:
+    """The settings of a run in a folder that is to go on to so many steps, if that is given."""
+    run = cast(Any, config)
+    if steps is None or steps == run.steps:
+        return config
+    if run.schedule == "cosine":
+        raise UserError("A cosine schedule ends where it ends: --steps cannot be changed.")
+    if steps < run.steps:
+        raise UserError(f"{path} is a run of {run.steps} steps; --steps can only add to it.")
+    return dataclasses.replace(run, steps=steps)

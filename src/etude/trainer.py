@@ -11,7 +11,7 @@ import numpy as np
 
 from etude import envs, loop, rules, stats
 from etude.agent import Agent
-from etude.config import TrainConfig, from_json, lists_to_tuples
+from etude.config import TrainConfig, from_json, lengthened, lists_to_tuples
 from etude.envs import Task
 from etude.errors import UserError
 from etude.loop import Record
@@ -243,13 +243,7 @@ def open_folder(path: str, steps: int | None = None) -> tuple[Setup, RunFolder]:
     sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
     if not saved.get("learn_rule"):  # folders once held these even where they do nothing
         saved |= dict.fromkeys(ONLINE_SETTINGS)
-    config = from_json(TrainConfig, saved)
-    if steps is not None:
-        if config.schedule == "cosine" and steps != config.steps:
-            raise UserError("A cosine schedule ends where it ends: --steps cannot be changed.")
-        if steps < (config.steps or 0):
-            raise UserError(f"{path} is a run of {config.steps} steps; --steps can only add to it.")
-        config = dataclasses.replace(config, steps=steps)
+    config = lengthened(from_json(TrainConfig, saved), steps, path)
     if config.learn_rule and rules.learns_online(config.rule):
         return Setup.create(config), folder
     file = rules.START_FILE if config.learn_rule else rules.RULE_FILE

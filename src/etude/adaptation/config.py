@@ -7,6 +7,7 @@ from etude import checks
 from etude.adaptation.maml import Surrogate
 from etude.adaptation.recurrent import Cell
 from etude.checks import require
+from etude.config import Schedule
 from etude.errors import UserError
 
 Algorithm = Literal["maml", "emaml", "rl2", "erl2"]
@@ -58,6 +59,8 @@ class AdaptConfig:
     """Of each task: those of a trial, or those that each step of adaptation learns from."""
     learning_rate: float = 1e-3
     """Step size of Adam."""
+    schedule: Schedule = "constant"
+    """How the step size goes: constant, or along a cosine to 0."""
     discount: float = 0.99
     """γ of the returns."""
     td_lambda: float | None = None

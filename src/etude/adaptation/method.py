@@ -36,12 +36,25 @@ class Method(abc.ABC):
     def __init__(self, env: TaskDistribution, observation: PyTree, config: AdaptConfig):
         self.env, self.observation = env, observation
         self.config: Any = config.filled()  # types cannot say that no gap is left
-        self.optimiser = optax.adam(config.learning_rate)
+        rate: Any = config.learning_rate
+        if config.schedule == "cosine":
+            rate = optax.cosine_decay_schedule(rate, self.updates * self.optimiser_steps)
+        self.optimiser = optax.adam(rate)
+
+    @property
+    def updates(self) -> int:
+        """Of a whole run."""
+        return max(1, round(self.config.steps / self.steps_per_update))
 
     @property
     @abc.abstractmethod
     def steps_per_update(self) -> int:
         """Environment steps of an update."""
+
+    @property
+    @abc.abstractmethod
+    def optimiser_steps(self) -> int:
+        """Of an update."""
 
     @abc.abstractmethod
     def new_policy(self, key: PRNGKeyArray) -> Any:

@@ -35,6 +35,10 @@ class Recurrent(Method):
         config = self.config
         return config.batch * config.episodes * self.env.horizon
 
+    @property
+    def optimiser_steps(self) -> int:
+        return self.config.epochs * self.config.minibatches
+
     def new_policy(self, key: PRNGKeyArray) -> RecurrentPolicy:
         config = self.config
         return RecurrentPolicy(
@@ -110,6 +114,10 @@ class ByGradient(Method):
     def steps_per_update(self) -> int:
         config = self.config
         return config.batch * config.episodes * self.env.horizon * (config.inner_steps + 1)
+
+    @property
+    def optimiser_steps(self) -> int:
+        return self.config.epochs
 
     def new_policy(self, key: PRNGKeyArray) -> Start:
         config = self.config

@@ -16,7 +16,7 @@ from etude.adaptation.config import AdaptConfig
 from etude.adaptation.episodes import TaskDistribution
 from etude.adaptation.method import AdaptState, Method, Scores, draw_tasks
 from etude.adaptation.methods import make_method
-from etude.config import from_json
+from etude.config import from_json, lengthened
 from etude.errors import UserError
 from etude.loop import Record
 from etude.plots import draw_band, figure_file, tidy
@@ -51,8 +51,7 @@ class AdaptRun(loop.Work[AdaptState]):
 
     @property
     def updates(self) -> int:
-        assert self.config.steps is not None
-        return max(1, round(self.config.steps / self.method.steps_per_update))
+        return self.method.updates
 
     @property
     def log_every(self) -> int:
@@ -154,11 +153,7 @@ def open_folder(path: str, steps: int | None = None) -> tuple[AdaptRun, RunFolde
     folder = RunFolder.open(path)
     saved = folder.config_with("algo", "a run of `etude adapt`")
     sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
-    config = from_json(AdaptConfig, saved)
-    if steps is not None:
-        if steps < (config.steps or 0):
-            raise UserError(f"{path} is a run of {config.steps} steps; --steps can only add to it.")
-        config = dataclasses.replace(config, steps=steps)
+    config = lengthened(from_json(AdaptConfig, saved), steps, path)
     return AdaptRun.create(config), folder
 
 
