@@ -130,9 +130,17 @@ def classic_bandits(bandit: Bandit, options: Options) -> dict[str, np.ndarray]:
 
 MDPS: dict[int, Figures] = {10: {"random": 100.1, "PSRL": 138.1, "RL²": 156.2}}
 """By episodes: the printed sums of rewards."""
-MDP_STEPS = 60_000_000
+MDP_STEPS = 20_000_000
 MDP_SETTINGS: dict[str, Any] = dict(
-    batch=512, hidden=128, td_lambda=0.3, entropy_cost=0.05, minibatches=8
+    batch=128,
+    minibatches=4,
+    hidden=128,
+    associative=True,
+    learning_rate=3e-3,
+    schedule="cosine",
+    discount=0.7,
+    td_lambda=0.3,
+    entropy_cost=0.02,
 )
 
 
