@@ -2,18 +2,13 @@
 
 import dataclasses
 import difflib
-import importlib.util
 import itertools
 import os
-import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn
 
 import jax
 import tyro
@@ -25,8 +20,16 @@ from etude.adaptation.config import AdaptConfig
 from etude.config import TrainConfig
 from etude.discovery.config import DiscoverConfig
 from etude.errors import UserError, reason
-from etude.progress import ProgressReport, duration
+from etude.progress import duration
 from etude.rules.weights import cache_dir
+from etude.running import (
+    RunOptions,
+    interruptible,
+    opened,
+    refuse_flags_but,
+    require_end,
+    watched,
+)
 from etude.runs import RunFolder
 from etude.terminal import (
     list_experiments,
@@ -38,272 +41,120 @@ from etude.terminal import (
     say,
 )
 
-Result = TypeVar("Result")
-
 app = tyro.extras.SubcommandApp()
 
 
 @app.command
 def train(
     config: tyro.conf.OmitArgPrefixes[TrainConfig] = TrainConfig(),
-    out: str | None = None,
-    resume: str | None = None,
-    checkpoint_seconds: float = 30.0,
-    tensorboard: bool = False,
+    options: tyro.conf.OmitArgPrefixes[RunOptions] = RunOptions(),
 ) -> None:
-    """Train agents under a rule, into a run folder.
-
-    Args:
-        out: Folder for the run; by default a new one under runs/.
-        resume: Continue the run in this folder, to its end or to a later one given by --steps.
-        checkpoint_seconds: Time between checkpoints; 0 for one after each line of metrics.
-        tensorboard: Also write TensorBoard events into the run folder.
-    """
-    from etude.trainer import Setup, new_folder, open_folder
-
-    _check_run_options(checkpoint_seconds, tensorboard)
-    if resume is None:
-        setup = Setup.create(config)
-        folder = new_folder(setup, out)
-    else:
-        _refuse_other_flags("--steps")
-        setup, folder = open_folder(resume, config.steps)
-    with folder.locked():
-        _train(setup, folder, checkpoint_seconds, tensorboard)
-
-
-def _train(setup: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard: bool) -> None:
+    """Train agents under a rule, into a run folder."""
     from etude.plots import has_curve, label_of, plot_curves, plot_learned
-    from etude.trainer import run
+    from etude.trainer import Setup, new_folder, open_folder, run
 
-    config = setup.config
-    say(
-        f"Training {config.rule} on {config.env}: {config.seeds} seed(s), "
-        f"{config.num_envs} environments, {config.updates:,} updates → {folder.path}"
-    )
-    if getattr(setup.task.params, "max_steps_in_episode", None) == 1:
+    with opened(config, options, Setup.create, new_folder, open_folder) as (setup, folder):
+        config = setup.config
         say(
-            "Note: every episode is cut after 1 step, gymnax's default; if that is not meant, give "
-            "the environment `default_params` with another max_steps_in_episode."
+            f"Training {config.rule} on {config.env}: {config.seeds} seed(s), "
+            f"{config.num_envs} environments, {config.updates:,} updates → {folder.path}"
         )
-    total = config.steps_after(config.updates)
+        if getattr(setup.task.params, "max_steps_in_episode", None) == 1:
+            say(
+                "Note: every episode is cut after 1 step, gymnax's default; if that is not meant, "
+                "give the environment `default_params` with another max_steps_in_episode."
+            )
+        total = config.steps_after(config.updates)
 
-    def describe(record: dict[str, Any]) -> str:
-        return f"{record['steps']:,} of {total:,} steps · return {record['return']:.3g}"
+        def describe(record: dict[str, Any]) -> str:
+            return f"{record['steps']:,} of {total:,} steps · return {record['return']:.3g}"
 
-    progress = ProgressReport(out, "Training", config.updates, describe)
-    with _watched(progress, folder, checkpoint_seconds, tensorboard) as options:
-        result = run(setup, folder, **options)
-    if result.summary["updates"] < config.updates:
-        _stopped("train", folder)
-    records = folder.metrics()
-    if has_curve(records):
-        plot_curves([(label_of(folder), records)], folder.path / "curve.png")
-    if config.learn_rule and (watched := setup.rule.watched):
-        plot_learned(records, watched, folder.path / "learned.png")
-    print_summary(result.summary, folder)
-
-
-@contextmanager
-def _watched(
-    progress: ProgressReport, folder: RunFolder, checkpoint_seconds: float, tensorboard: bool
-) -> Iterator[dict[str, Any]]:
-    """What every run in a terminal has: progress, Ctrl-C, TensorBoard. As options of the loop."""
-    with progress, _stop_on_interrupt() as stop, _tensorboard(folder, tensorboard) as write:
-        yield dict(
-            report=progress,
-            log=write,
-            should_stop=lambda: stop["asked"],
-            checkpoint_seconds=checkpoint_seconds,
-        )
-
-
-def _stopped(command: str, folder: RunFolder) -> NoReturn:
-    say(f"Stopped and saved. Go on with: etude {command} --resume {folder.path}")
-    sys.exit(130)
-
-
-def _check_run_options(checkpoint_seconds: float, tensorboard: bool) -> None:
-    if not checkpoint_seconds >= 0:
-        raise UserError(f"--checkpoint-seconds must be 0 or more, not {checkpoint_seconds}.")
-    if tensorboard and importlib.util.find_spec("tensorboardX") is None:
-        raise UserError("--tensorboard needs the package tensorboardX: pip install tensorboardX.")
-
-
-def _refuse_other_flags(length: str, *more: str) -> None:
-    """With --resume, even a flag that repeats a default would say something about the run."""
-    allowed = {"--resume", length, "--checkpoint-seconds", "--tensorboard", "--no-tensorboard"}
-    flags = (x.partition("=")[0].replace("_", "-") for x in sys.argv if x.startswith("--"))
-    if other := [x for x in flags if x not in allowed | set(more)]:
-        raise UserError(
-            f"A run keeps its own settings: only {length} can change here, not {other[0]}."
-        )
-
-
-@contextmanager
-def _stop_on_interrupt() -> Iterator[dict[str, bool]]:
-    """The first Ctrl-C asks the run to save and stop; the second stops it where it is."""
-    asked = {"asked": False}
-
-    def ask(*_: object) -> None:
-        if asked["asked"]:
-            raise KeyboardInterrupt
-        asked["asked"] = True
-        say("\nFinishing this piece of work, then saving. Ctrl-C again to stop at once.")
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _tensorboard(folder: RunFolder, wanted: bool) -> Iterator[Any]:
-    if not wanted:
-        yield lambda record: None
-        return
-    from tensorboardX import SummaryWriter
-
-    with SummaryWriter(str(folder.path / "tensorboard")) as writer:
-
-        def write(record: dict[str, Any]) -> None:
-            for name, value in _flat(record):
-                writer.add_scalar(name, value, record["steps"])
-
-        yield write
-
-
-def _flat(record: dict[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
-    """All numbers of a record by name; those within others have both names."""
-    for name, value in record.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{before}{name}/")
-        elif isinstance(value, (int, float)):
-            yield f"{before}{name}", value
+        with watched(setup, folder, options, "Training", describe) as loop_options:
+            result = run(setup, folder, **loop_options)
+        require_end(result.summary["updates"], setup, folder, "train")
+        records = folder.metrics()
+        if has_curve(records):
+            plot_curves([(label_of(folder), records)], folder.path / "curve.png")
+        if config.learn_rule and (followed := setup.rule.watched):
+            plot_learned(records, followed, folder.path / "learned.png")
+        print_summary(result.summary, folder)
 
 
 @app.command
 def discover(
     config: tyro.conf.OmitArgPrefixes[DiscoverConfig] = DiscoverConfig(),
-    out: str | None = None,
-    resume: str | None = None,
-    checkpoint_seconds: float = 60.0,
-    tensorboard: bool = False,
+    options: tyro.conf.OmitArgPrefixes[RunOptions] = RunOptions(checkpoint_seconds=60.0),
 ) -> None:
     """Discover a rule: learn it by gradient descent through the learning of a population of agents.
 
-    Args:
-        out: Folder for the run; by default a new one under runs/. Its rule: etude train --rule DIR.
-        resume: Continue the run in this folder, to its end or to a later one given by --meta-steps.
-        checkpoint_seconds: Time between checkpoints; 0 for one after each line of metrics.
-        tensorboard: Also write TensorBoard events into the run folder.
+    Use what was discovered with: etude train --rule DIR.
     """
-    from etude.discovery.trainer import DiscoveryRun, new_folder, open_folder
+    from etude.discovery import report
+    from etude.discovery.trainer import DiscoveryRun, new_folder, open_folder, run
 
-    _check_run_options(checkpoint_seconds, tensorboard)
-    if resume is None:
-        discovery = DiscoveryRun.create(config)
-        folder = new_folder(discovery, out)
-    else:
-        _refuse_other_flags("--meta-steps")
-        discovery, folder = open_folder(resume, config.meta_steps)
-    with folder.locked():
-        _discover(discovery, folder, checkpoint_seconds, tensorboard)
+    with opened(config, options, DiscoveryRun.create, new_folder, open_folder) as (work, folder):
+        config, total = work.config, work.updates
+        say(
+            f"Discovering a rule on {', '.join(config.env_names)}: {config.agents} agents, "
+            f"{config.inner_updates} inner updates, {total:,} meta-steps → {folder.path}"
+        )
 
+        def describe(record: dict[str, Any]) -> str:
+            return report.describe(record, total)
 
-def _discover(
-    discovery: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard: bool
-) -> None:
-    from etude.discovery.report import describe
-    from etude.discovery.trainer import run
-
-    config = discovery.config
-    say(
-        f"Discovering a rule on {', '.join(config.env_names)}: {config.agents} agents, "
-        f"{config.inner_updates} inner updates, {config.total:,} meta-steps → {folder.path}"
-    )
-    progress = ProgressReport(
-        out, "Discovering", config.total, lambda record: describe(record, config.total)
-    )
-    with _watched(progress, folder, checkpoint_seconds, tensorboard) as options:
-        summary = run(discovery, folder, **options)
-    if summary["meta_steps"] < config.total:
-        _stopped("discover", folder)
-    print_discovery(summary, folder)
+        with watched(work, folder, options, "Discovering", describe) as loop_options:
+            summary = run(work, folder, **loop_options)
+        require_end(summary["meta_steps"], work, folder, "discover")
+        print_discovery(summary, folder)
 
 
 @app.command
 def adapt(
     config: tyro.conf.OmitArgPrefixes[AdaptConfig] = AdaptConfig(),
-    out: str | None = None,
-    resume: str | None = None,
+    options: tyro.conf.OmitArgPrefixes[RunOptions] = RunOptions(),
     test: str | None = None,
-    checkpoint_seconds: float = 30.0,
-    tensorboard: bool = False,
 ) -> None:
     """Learn to adapt: meta-train a policy over tasks, so that it finds its way in new ones.
 
     Args:
-        out: Folder for the run; by default a new one under runs/.
-        resume: Continue the run in this folder, to its end or to a later one given by --steps.
         test: Adapt the policies of the run in this folder to fresh tasks; --test-tasks of them.
-        checkpoint_seconds: Time between checkpoints; 0 for one after each line of metrics.
-        tensorboard: Also write TensorBoard events into the run folder.
     """
-    from etude.adaptation.trainer import AdaptRun, new_folder, open_folder
+    from etude.adaptation.trainer import AdaptRun, new_folder, open_folder, plot, run
 
-    _check_run_options(checkpoint_seconds, tensorboard)
     if test is not None:
-        if resume is not None:
-            raise UserError("--test only reads a run: it does not go with --resume.")
-        _refuse_other_flags("--test-tasks", "--test", "--seed")
-        _test_adaptation(test, config.test_tasks, config.seed)
+        _test_adaptation(test, config, options)
         return
-    if resume is None:
-        work = AdaptRun.create(config)
-        folder = new_folder(work, out)
-    else:
-        _refuse_other_flags("--steps")
-        work, folder = open_folder(resume, config.steps)
-    with folder.locked():
-        _adapt(work, folder, checkpoint_seconds, tensorboard)
-
-
-def _adapt(work: Any, folder: RunFolder, checkpoint_seconds: float, tensorboard: bool) -> None:
-    from etude.adaptation.trainer import plot, run
-
-    config = work.config
-    say(
-        f"Learning to adapt by {config.algo} on {config.tasks}: {config.seeds} seed(s), "
-        f"{work.updates:,} updates of {config.batch} tasks → {folder.path}"
-    )
-    total = work.updates * work.method.steps_per_update
-
-    def describe(record: dict[str, Any]) -> str:
-        return (
-            f"{record['steps']:,} of {total:,} steps · return on test tasks "
-            f"{record['test_before']:.3g} → {record['test_after']:.3g}"
+    with opened(config, options, AdaptRun.create, new_folder, open_folder) as (work, folder):
+        config, steps = work.config, work.updates * work.method.steps_per_update
+        say(
+            f"Learning to adapt by {config.algo} on {config.tasks}: {config.seeds} seed(s), "
+            f"{work.updates:,} updates of {config.batch} tasks → {folder.path}"
         )
 
-    progress = ProgressReport(out, "Training", work.updates, describe)
-    with _watched(progress, folder, checkpoint_seconds, tensorboard) as options:
-        summary = run(work, folder, **options)
-    if summary["updates"] < work.updates:
-        _stopped("adapt", folder)
-    plot(folder.metrics(), folder.path / "curve.png")
-    print_scores(summary)
-    say(f"{duration(summary['seconds'])}, {summary['steps_per_second']:,.0f} steps/s.")
-    say(f"Adapt it to fresh tasks with: etude adapt --test {folder.path}")
+        def describe(record: dict[str, Any]) -> str:
+            return (
+                f"{record['steps']:,} of {steps:,} steps · return on test tasks "
+                f"{record['test_before']:.3g} → {record['test_after']:.3g}"
+            )
+
+        with watched(work, folder, options, "Training", describe) as loop_options:
+            summary = run(work, folder, **loop_options)
+        require_end(summary["updates"], work, folder, "adapt")
+        plot(folder.metrics(), folder.path / "curve.png")
+        print_scores(summary)
+        say(f"{duration(summary['seconds'])}, {summary['steps_per_second']:,.0f} steps/s.")
+        say(f"Adapt it to fresh tasks with: etude adapt --test {folder.path}")
 
 
-def _test_adaptation(path: str, number: int, seed: int) -> None:
+def _test_adaptation(path: str, config: AdaptConfig, options: RunOptions) -> None:
     from etude.adaptation.trainer import judged, kept_policies, open_folder
 
+    if options.resume is not None:
+        raise UserError("--test only reads a run: it does not go with --resume.")
+    refuse_flags_but("--test-tasks", "--test", "--seed")
     work, folder = open_folder(path)
-    if seed == 0:
-        seed = 2**32 - 1  # the run itself was judged by number 0
-    print_scores(judged(work, kept_policies(work, folder), number, seed))
+    seed = config.seed or 2**32 - 1  # the run itself was judged by number 0
+    print_scores(judged(work, kept_policies(work, folder), config.test_tasks, seed))
 
 
 @app.command
@@ -342,7 +193,7 @@ def reproduce(
     folder = RunFolder.create(out, f"reproduce-{name}")
     options = Options(quick, seeds, seed)
     started = time.monotonic()
-    result = _interruptible(lambda: EXPERIMENTS[name].run(options, say), folder)
+    result = interruptible(lambda: EXPERIMENTS[name].run(options, say), folder)
     write(result, name, options, folder)
     print_verdicts(result.verdicts)
     for note in result.notes:
@@ -351,29 +202,6 @@ def reproduce(
     say(f"{took}, {seeds} seeds. Figure and numbers: {folder.path}")
     if quick:
         say("This was the short version: its verdicts mean nothing.")
-
-
-def _interruptible(work: Callable[[], Result], folder: RunFolder) -> Result:
-    """The result of work that may be one program of minutes. It runs beside the main thread, which
-    alone hears of Ctrl-C, and is then left where it is: it has nothing yet to be kept."""
-    from etude.experiments.trainings import stop_all
-
-    def quit(*_: object) -> NoReturn:
-        say("\nStopped; nothing was kept but long trainings, which go on when this is run again.")
-        stop_all()
-        with suppress(OSError):
-            folder.path.rmdir()
-        os._exit(130)
-
-    before = signal.signal(signal.SIGINT, quit)
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            future = pool.submit(work)
-            while wait([future], timeout=0.2).not_done:
-                pass
-            return future.result()
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @app.command(name="envs")
