@@ -26,7 +26,7 @@ from etude.experiments.trainings import Trained, train_all
 SOURCE = "Duan et al. 2016, arXiv 1611.02779"
 Figures = dict[str, float]
 
-FRESH_TASKS = 4096
+FRESH_TASKS = 16_384
 """That each seed's policy is judged by; classic strategies are judged by as many for each seed."""
 
 
@@ -92,7 +92,16 @@ BANDITS: dict[tuple[int, int], Figures] = {
     },
 }
 """By pulls and arms: the printed sums of rewards."""
-BANDIT_STEPS = {10: 10_000_000, 100: 30_000_000}
+BANDIT_STEPS = {10: 4_000_000, 100: 8_000_000}
+BANDIT_SETTINGS: dict[str, Any] = dict(
+    batch=256,
+    minibatches=4,
+    associative=True,
+    learning_rate=3e-3,
+    schedule="cosine",
+    discount=0.98,
+    td_lambda=0.9,
+)
 WIDTHS = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 """Of UCB1's bonus; the best is taken, as the source tuned it, on tasks of its own."""
 
@@ -100,7 +109,7 @@ WIDTHS = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 def run_bandits(options: Options, say: Say) -> Reproduction:
     configs = {
         f"n={n}, k={k}": trials(
-            f"bandit:arms={k},pulls={n}", BANDIT_STEPS[n], options, episodes=1, batch=256
+            f"bandit:arms={k},pulls={n}", BANDIT_STEPS[n], options, episodes=1, **BANDIT_SETTINGS
         )
         for n, k in BANDITS
     }
