@@ -147,12 +147,12 @@ def adapt(
 
 
 def _test_adaptation(path: str, config: AdaptConfig, options: RunOptions) -> None:
-    from etude.adaptation.trainer import judged, kept_policies, open_folder
+    from etude.adaptation.trainer import judged, kept_policies, read_folder
 
     if options.resume is not None:
         raise UserError("--test only reads a run: it does not go with --resume.")
     refuse_flags_but("--test-tasks", "--test", "--seed")
-    work, folder = open_folder(path)
+    work, folder = read_folder(path)
     seed = config.seed or 2**32 - 1  # the run itself was judged by number 0
     print_scores(judged(work, kept_policies(work, folder), config.test_tasks, seed))
 

@@ -63,7 +63,7 @@ def play_adapting(folder: RunFolder, key: Any, episodes: int, index: int, greedy
     """On a fresh task. Each episode's last frame is the state that it ended in."""
     from etude.adaptation import trainer, watch
 
-    work, _ = trainer.open_folder(str(folder.path))
+    work, _ = trainer.read_folder(str(folder.path))
     check_index(index, work.config.seeds)
     policy = jax.tree.map(lambda x: x[index], trainer.kept_policies(work, folder))
     story = watch.adapt_and_watch(work, policy, key, episodes, SHARP if greedy else 1.0)

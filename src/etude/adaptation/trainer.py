@@ -31,13 +31,21 @@ numbers of the seeds, which are folded in as well, do not go so far."""
 
 @dataclasses.dataclass(frozen=True)
 class AdaptRun(loop.Work[AdaptState]):
-    """A run, all of whose mistakes have surfaced, before anything is compiled."""
+    """A run. Those that `create` makes have had all their mistakes surface, before anything is
+    compiled."""
 
     config: AdaptConfig
     method: Method
 
     @staticmethod
     def create(config: AdaptConfig) -> "AdaptRun":
+        run = AdaptRun.untraced(config)
+        loop.require_traceable(run, f"{config.algo} cannot be trained on {config.tasks}")
+        return run
+
+    @staticmethod
+    def untraced(config: AdaptConfig) -> "AdaptRun":
+        """Tracing takes seconds, which are lost where a run is only to be read."""
         config = config.filled()
         task = envs.make(config.tasks)
         if not isinstance(task.env, TaskDistribution):
@@ -45,9 +53,7 @@ class AdaptRun(loop.Work[AdaptState]):
                 f"{config.tasks} is one task, not a distribution of tasks: it lacks `sample_task` "
                 "or `horizon`."
             )
-        run = AdaptRun(config, make_method(task.env, task.observation, config))
-        loop.require_traceable(run, f"{config.algo} cannot be trained on {config.tasks}")
-        return run
+        return AdaptRun(config, make_method(task.env, task.observation, config))
 
     @property
     def updates(self) -> int:
@@ -150,11 +156,21 @@ def new_folder(run: AdaptRun, out: str | None) -> RunFolder:
 
 def open_folder(path: str, steps: int | None = None) -> tuple[AdaptRun, RunFolder]:
     """A run to be continued, by default to its own end, or to a later one."""
+    config, folder = _saved(path)
+    return AdaptRun.create(lengthened(config, steps, path)), folder
+
+
+def read_folder(path: str) -> tuple[AdaptRun, RunFolder]:
+    """A run whose policies are to be used."""
+    config, folder = _saved(path)
+    return AdaptRun.untraced(config), folder
+
+
+def _saved(path: str) -> tuple[AdaptConfig, RunFolder]:
     folder = RunFolder.open(path)
     saved = folder.config_with("algo", "a run of `etude adapt`")
     sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
-    config = lengthened(from_json(AdaptConfig, saved), steps, path)
-    return AdaptRun.create(config), folder
+    return from_json(AdaptConfig, saved), folder
 
 
 JUDGED_ON = 256

@@ -119,7 +119,7 @@ def _find(config: AdaptConfig) -> list[Training]:
 
 
 def _find_one(config: AdaptConfig) -> Training:
-    run = AdaptRun.create(config)
+    run = AdaptRun.untraced(config)
     what = {"version": version("etude"), **dataclasses.asdict(run.config)}
     settings = json.dumps(what, sort_keys=True)
     digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
