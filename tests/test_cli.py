@@ -167,6 +167,17 @@ def test_a_mistake_ends_a_real_process_the_same_way(etude, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_whoever_stops_reading_gets_no_traceback(environment, tmp_path):
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "etude", "adapt", "--help"]
+    result = subprocess.run(
+        command, stdout=write, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path
+    )
+    os.close(write)
+    assert (result.returncode, result.stderr) == (1, "")
+
+
 def test_lists(here):
     listed = here("envs").stdout
     assert "catch" in listed and "gymnax/Breakout-MinAtar" in listed and "10×10×4" in listed

@@ -16,6 +16,10 @@ def main() -> None:
         main()
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read what is printed has gone (`etude … | head`), which is no mistake of theirs.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)  # as rich does
 
 
 if __name__ == "__main__":
