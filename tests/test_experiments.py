@@ -114,6 +114,26 @@ def test_seeds_that_were_logged_at_other_steps_share_a_curve(tmp_path):
     np.testing.assert_allclose(returns, [[2.0, 0.0], [2.5, 0.0], [3.0, 1.0]])
 
 
+@dataclasses.dataclass(frozen=True)
+class Line(Trained):
+    """What was trained, of which only the curve is known."""
+
+    returns: list[float] = dataclasses.field(default_factory=list)
+
+    def curve(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.arange(1.0, 5.0), np.array(self.returns)[:, None] + [-0.1, 0.1]
+
+
+def test_one_curve_passes_another_for_good():
+    flat = Line([], [1.0, 1.0, 1.0, 1.0])
+    for returns, when in (
+        ([2.0, 0.0, 2.0, 3.0], "from 3 steps on"),
+        ([2.0, 3.0, 2.0, 2.0], "from the start"),
+        ([2.0, 3.0, 2.0, 1.0], "never"),
+    ):
+        assert adaptation.passing(Line([], returns), flat) == when
+
+
 @pytest.mark.slow
 def test_trainings_are_found_again_and_their_mistakes_are_told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

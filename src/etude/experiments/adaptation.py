@@ -48,6 +48,18 @@ def end(training: Trained) -> np.ndarray:
     return at_the_end(training.curve()[1])
 
 
+def passing(first: Trained, second: Trained) -> str:
+    """When the mean curve of the first goes above that of the second for good."""
+    steps, ours = first.curve()
+    theirs = np.interp(steps, second.curve()[0], second.curve()[1].mean(axis=1))
+    behind = np.flatnonzero(ours.mean(axis=1) <= theirs)
+    if not len(behind):
+        return "from the start"
+    return (
+        "never" if behind[-1] == len(steps) - 1 else f"from {steps[behind[-1] + 1]:,.0f} steps on"
+    )
+
+
 def is_above(claim: str, gain: np.ndarray) -> Verdict:
     return Verdict.about(f"{claim}: difference", gain, lambda mean, low, high: low > 0)
 
@@ -89,7 +101,9 @@ def run_krazy(options: Options, say: Say) -> Reproduction:
         is_above("MAML ends above RL²", late["MAML"] - late["RL²"]),
     ]
     levels = {"random": random_return(trained["MAML"])}
-    return Reproduction(verdicts, [curves_panel(KRAZY_WORLD, trained, levels)], NOTES)
+    crossing = passing(trained["E-RL²"], trained["E-MAML"])
+    notes = (*NOTES, f"In the mean, E-RL² is above E-MAML {crossing} (paper: from about 14M).")
+    return Reproduction(verdicts, [curves_panel(KRAZY_WORLD, trained, levels)], notes)
 
 
 def random_return(training: Trained) -> float:
