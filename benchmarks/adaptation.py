@@ -49,7 +49,7 @@ def parts(algo: Any) -> dict[str, Measured]:
     config = AdaptConfig(algo=algo, tasks="krazy_world").filled()
     task = envs.make(config.tasks)
     env: Any = task.env
-    method = make_method(env, task.observation, config)
+    method = make_method(task, config)
     state = jax.jit(method.init)(jax.random.key(0))
     tasks = jax.jit(lambda key: draw_tasks(env, key, method.config.batch))(jax.random.key(1))
     key = jax.random.key(2)

@@ -108,6 +108,103 @@ def test_emaml_adds_that_exploration_is_paid_by_the_outcome_of_its_own_task():
     assert max(np.abs(c).max() for c in jax.tree.leaves(of_term.agent)) > 1e-3
 
 
+def test_steps_after_an_episodes_end_do_not_count():
+    """Episodes of other lengths in Krazy World: what stands in the steps that were not played can
+    be anything, and MAML's step, E-MAML's loss and their gradients are what they were."""
+    method = AdaptRun.untraced(small("emaml", tasks="krazy_world", batch=4)).method
+    policy = jax.tree.map(lambda x: x[0], AdaptRun.untraced(method.config).init().policy)
+    tasks = method._tasks(None, jax.random.key(0))
+    played, _ = jax.jit(method.collect)(policy, tasks, jax.random.key(1))
+    assert 0.1 < float(jnp.mean(played.inner[0].episodes.mask)) < 0.9
+
+    def spoiled(batch):
+        episodes, gone = batch.episodes, ~batch.episodes.mask
+        anything = dict(
+            observation=jnp.where(gone[..., None], 7.0, episodes.observation),
+            action=jnp.where(gone, 3, episodes.action),
+            log_prob=jnp.where(gone, -9.0, episodes.log_prob),
+        )
+        return batch._replace(
+            episodes=dataclasses.replace(episodes, **anything),
+            advantage=jnp.where(gone, 5.0, batch.advantage),
+        )
+
+    other = type(played)(tuple(map(spoiled, played.inner)), spoiled(played.outer))
+    loss = jax.jit(jax.value_and_grad(method._loss, has_aux=True))
+    for a, b in zip(*(jax.tree.leaves(loss(policy, x)) for x in (played, other)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+    # The loss itself, by hand: means are over the steps that were played, task by task.
+    outcomes = played.outer.episodes.reward.sum(axis=1).mean(axis=1)
+    credit = (outcomes - outcomes.mean()) / (outcomes.std() + 1e-6)
+    exploring = []
+    for i in range(4):
+        inner = jax.tree.map(lambda x, i=i: np.asarray(x[i]), played.inner[0].episodes)
+        exploring.append(-credit[i] * inner.mask.sum() / inner.mask.sum())  # all ratios are 1
+    metrics = loss(policy, played)[0][1]
+    np.testing.assert_allclose(metrics["exploration_loss"], np.mean(exploring), atol=1e-5)
+
+
+def test_maml_adapts_by_the_gradient_of_standardised_advantages_over_the_horizon():
+    """Its step against one written out, on episodes that end early."""
+    method = AdaptRun.untraced(small("maml", tasks="krazy_world", batch=2)).method
+    policy = jax.tree.map(lambda x: x[0], AdaptRun.untraced(method.config).init().policy)
+    tasks = method._tasks(None, jax.random.key(0))
+    played, _ = jax.jit(method.collect)(policy, tasks, jax.random.key(1))
+    batch = jax.tree.map(lambda x: x[0], played.inner[0])
+    mask = np.asarray(batch.episodes.mask)
+    assert not mask.all()
+    seen = np.asarray(batch.advantage)[mask]
+    scaled = np.where(mask, (batch.advantage - seen.mean()) / np.sqrt(seen.var() + 1e-8), 0.0)
+
+    def gain(agent):
+        logits = agent.policy(batch.episodes.observation)
+        likelihood = log_prob(logits, batch.episodes.action)
+        return jnp.sum(likelihood * jnp.asarray(scaled)) / mask.size
+
+    up = jax.grad(gain)(policy.agent)
+    expected = jax.tree.map(lambda x, g: x + 5.0 * g, policy.agent, up)
+    ours = method._adapt(policy.agent, policy.rates, batch)
+    for a, b in zip(*map(jax.tree.leaves, (ours, expected)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_explore_episodes_are_not_paid_for_in_training():
+    """Other rewards in them change nothing that E-RL² learns; RL² learns from all."""
+
+    def learned(algo, explore_pays, exploit_pays):
+        method = AdaptRun.untraced(small(algo, explore=2, entropy_cost=0.0)).method
+        state = method.init(jax.random.key(0))
+        tasks = method._tasks(None, jax.random.key(1))
+        trials, _ = jax.jit(method.collect)(state.policy, tasks, jax.random.key(2))
+        more = jnp.where(trials.episode < 2, explore_pays, exploit_pays) * (trials.action == 0)
+        trials = dataclasses.replace(trials, expected=trials.expected + more)
+        policy, _, _ = jax.jit(method.learn)(
+            state.policy, state.learning, trials, jax.random.key(3)
+        )
+        return np.concatenate([np.ravel(x) for x in jax.tree.leaves(policy)])
+
+    plain = learned("erl2", 0.0, 0.0)
+    np.testing.assert_array_equal(learned("erl2", 5.0, 0.0), plain)
+    assert (learned("erl2", 0.0, 5.0) != plain).any()
+    assert (learned("rl2", 5.0, 0.0) != learned("rl2", 0.0, 0.0)).any()
+
+
+def test_a_policy_of_one_layer_is_not_linear():
+    method = AdaptRun.untraced(small("maml")).method
+    agent = method.new_policy(jax.random.key(0)).agent
+    at = lambda x: agent.policy(jnp.full(1, x))  # noqa: E731
+    assert np.abs(at(1.0) + at(-1.0) - 2 * at(0.0)).max() < 1e-6  # tanh is odd
+    assert np.abs(at(2.0) - 2 * at(1.0)).max() > 1e-5
+
+
+@pytest.mark.parametrize("algo", ["emaml", "rl2"])
+def test_tasks_may_be_ones_own(algo):
+    """All that one's own environment needs beside gymnax's interface is `sample_task` and
+    `horizon`."""
+    AdaptRun.create(small(algo, tasks="tests.probes:Doors"))
+
+
 def test_learned_rates_have_gradients():
     work = AdaptRun.create(small("maml", learn_rates=True))
     method, state = work.method, jax.tree.map(lambda x: x[0], work.init())

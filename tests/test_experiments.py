@@ -57,7 +57,7 @@ def untrained(configs: dict[str, AdaptConfig], say: Any) -> dict[str, Trained]:
     found = {}
     for label, config in configs.items():
         task, config = envs.make(config.tasks), dataclasses.replace(config.filled(), seeds=1)
-        run = AdaptRun(config, make_method(cast(Any, task.env), task.observation, config))
+        run = AdaptRun(config, make_method(task, config))
         found[label] = Trained([Untrained(run, RunFolder(Path("nowhere")))] * 2)
     return found
 
@@ -132,6 +132,55 @@ def test_one_curve_passes_another_for_good():
         ([2.0, 3.0, 2.0, 1.0], "never"),
     ):
         assert adaptation.passing(Line([], returns), flat) == when
+
+
+RISING = {"MAML": 1.0, "E-MAML": 2.0, "RL²": 3.0, "E-RL²": 4.0}
+
+
+def verdicts(run, monkeypatch, levels) -> list[bool]:
+    """What an experiment says of curves that stay at these levels, but for a little noise."""
+    lines = {label: Line([], [level] * 4) for label, level in levels.items()}
+    monkeypatch.setattr(adaptation, "train_all", lambda configs, say: lines)
+    monkeypatch.setattr(adaptation, "random_return", lambda training: 0.0)
+    monkeypatch.setattr(adaptation, "solved", lambda training: np.zeros(2), raising=False)
+    monkeypatch.setattr(Line, "curve", noisy)
+    return [v.holds for v in run(QUICK, print).verdicts]
+
+
+def noisy(self: Line) -> tuple[np.ndarray, np.ndarray]:
+    return np.arange(1.0, 5.0), np.array(self.returns)[:, None] + [-0.001, 0.001]
+
+
+def test_orderings_in_krazy_world_are_told_from_the_curves(monkeypatch):
+    """E-MAML above MAML, RL² and E-RL² early; E-RL² above E-MAML late; MAML near E-MAML; E-RL² and
+    MAML above RL²."""
+    found = verdicts(adaptation.run_krazy, monkeypatch, RISING)
+    assert found == [True, False, False, True, False, True, False]
+    falling = {label: 5.0 - level for label, level in RISING.items()}
+    found = verdicts(adaptation.run_krazy, monkeypatch, falling)
+    assert found == [False, True, True, False, False, False, True]
+    close = {"MAML": 1.0, "E-MAML": 1.05, "RL²": 0.5, "E-RL²": 2.0}
+    assert verdicts(adaptation.run_krazy, monkeypatch, close)[4]
+
+
+def test_orderings_in_mazes_are_told_from_the_curves(monkeypatch):
+    assert verdicts(adaptation.run_mazes, monkeypatch, RISING) == [True, True, True]
+    swapped = {"MAML": 2.0, "E-MAML": 1.0, "RL²": 4.0, "E-RL²": 1.5}
+    assert verdicts(adaptation.run_mazes, monkeypatch, swapped) == [False, False, False]
+
+
+def test_figures_are_compared_with_those_printed():
+    """RL² may be 2% below or anything above; classics as far away as a mean over 1000 tasks may
+    be, and the printed digits."""
+    spread = np.array([-0.001, 0.0, 0.001])
+    for mean, holds in ((97.9, False), (98.1, True), (150.0, True)):
+        verdict = tables.learned("here", mean + spread, 100.0)
+        assert verdict.holds == holds
+    error = 1.96 * 10.0 / np.sqrt(1000)  # of the printed mean
+    for off, holds in ((0.0, True), (error + 0.04, True), (error + 0.2, False)):
+        for sign in (-1, 1):
+            ours = tables.Totals(by_seed=100.0 + sign * off + spread, deviation=10.0)
+            assert tables.classic("here", "UCB1", ours, 100.0).holds == holds
 
 
 @pytest.mark.slow

@@ -192,8 +192,42 @@ def test_what_is_seen_is_the_colour_of_tiles_in_view():
 
 
 def test_the_whole_board_can_be_seen():
-    task = envs.make("krazy_world:view=global")
-    assert task.observation.shape == (25 * TILES + 3,)
+    assert envs.make("krazy_world:view=global").observation.shape == (25 * TILES + 3,)
+    env, task = world("SG. .D. I..", energy=8)
+    env.view = "global"
+    colours = jnp.array([3, 5, 0, 8, 1, 2, 4, 6, 7], jnp.int32)
+    task = eqx.tree_at(lambda t: t.colours, task, colours)
+    key = jax.random.key(0)
+    observation, state = env.reset_env(key, task)
+
+    def shown(observation):
+        return np.argmax(np.asarray(observation[:-3]).reshape(9, TILES), axis=-1).tolist()
+
+    assert shown(observation) == [3, 5, 3, 3, 8, 3, 0, 3, 3]
+    np.testing.assert_allclose(observation[-3:], [0, 0, 1])
+    observation, *_ = env.step_env(key, state, jnp.asarray(RIGHT), task)
+    assert shown(observation) == [3, 3, 3, 3, 8, 3, 0, 3, 3]  # the goal is gone
+    np.testing.assert_allclose(observation[-3:], [0, 1 / 3, 7 / 8], rtol=1e-6)
+
+
+# From the paper's description of the three levels: tiles by kind, size, energy, permuted actions.
+PUBLISHED = {
+    "easy": (dict(G=3, I=4, D=4), 5, 0, False),
+    "medium": (dict(G=1, I=5, D=5, T=2, E=2), 7, 8, False),
+    "hard": (dict(G=3, I=10, D=15, W=10, O=1, K=1, E=10), 10, 12, True),
+}
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_levels_are_as_published(name):
+    tiles, size, energy, permuted = PUBLISHED[name]
+    env = KrazyWorld(level=name)
+    task = jax.jit(env.sample_task)(jax.random.key(1))
+    assert task.board.shape == (size**2,)
+    found = {x: int((task.board == kind).sum()) for kind, x in enumerate(LETTERS) if kind}
+    assert {x: number for x, number in found.items() if number} == tiles
+    assert env.reset_env(jax.random.key(0), task)[1].energy == energy
+    assert LEVELS[name].permute_actions == permuted
 
 
 @pytest.mark.parametrize("name", LEVELS)

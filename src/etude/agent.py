@@ -48,6 +48,8 @@ class NetworkConfig:
     """Size of the action model's LSTM."""
     head: int = 128
     """Hidden width of the action model's heads."""
+    tanh: bool = False
+    """Whether a tanh follows each layer of the torso, the last included, or a ReLU all but it."""
 
 
 class Flatten(eqx.Module):
@@ -117,7 +119,7 @@ class Torso(eqx.Module):
         if told is not None:
             self.context = Context(told, observation, key=jax.random.fold_in(key, 0))
             inputs += TOLD_SIZE
-        self.mlp = MLP(inputs, config.torso, key=mlp_key)
+        self.mlp = MLP(inputs, config.torso, config.tanh, key=mlp_key)
 
     def __call__(self, observation: PyTree) -> Float[Array, "*batch embedding"]:
         dtype = self.mlp.layers[0].w.dtype

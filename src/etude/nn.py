@@ -34,11 +34,14 @@ class Linear(eqx.Module):
 
 
 class MLP(eqx.Module):
-    """Linear layers with ReLU between them and none after the last."""
+    """Linear layers with ReLU between them and none after the last; or, if `tanh`, with a tanh
+    after each of them."""
 
     layers: tuple[Linear, ...]
+    tanh: bool = eqx.field(static=True)
 
-    def __init__(self, inputs: int, sizes: Sequence[int], *, key: PRNGKeyArray):
+    def __init__(self, inputs: int, sizes: Sequence[int], tanh: bool = False, *, key: PRNGKeyArray):
+        self.tanh = tanh
         keys = jax.random.split(key, len(sizes))
         widths = [inputs, *sizes]
         self.layers = tuple(
@@ -47,8 +50,9 @@ class MLP(eqx.Module):
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
         for layer in self.layers[:-1]:
-            x = jax.nn.relu(layer(x))
-        return self.layers[-1](x)
+            x = jnp.tanh(layer(x)) if self.tanh else jax.nn.relu(layer(x))
+        x = self.layers[-1](x)
+        return jnp.tanh(x) if self.tanh else x
 
 
 class LSTMState(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from etude import stats
 from etude.errors import UserError, reason
 from etude.runs import RunFolder
 
@@ -24,16 +25,12 @@ def has_curve(records: Sequence[dict[str, Any]]) -> bool:
 
 
 def band(returns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean over seeds (columns) and its 95% bootstrap interval, at each point of a curve."""
-    n = returns.shape[1]
-    drawn = np.random.default_rng(0).integers(n, size=(1000, n))
+    """Mean over seeds (columns) and Student's 95% interval, at each point of a curve."""
     seen = np.isfinite(returns)
     count = np.maximum(seen.sum(axis=1), 1)
     mean = np.where(seen, returns, 0.0).sum(axis=1) / count
     # A seed without an episode in some stretch is taken to be like the others there.
-    filled = np.where(seen, returns, mean[:, None])
-    low, high = np.quantile(filled[:, drawn].mean(axis=2), [0.025, 0.975], axis=1)
-    return mean, low, high
+    return stats.t_interval(np.where(seen, returns, mean[:, None]))
 
 
 def smooth(x: np.ndarray, width: int) -> np.ndarray:

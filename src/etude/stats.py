@@ -1,6 +1,7 @@
 """Statistics of a few noisy runs: intervals."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
@@ -29,9 +30,13 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-def t_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float, float]:
-    """The mean and Student's interval of a few values, whose bootstrap would be far too narrow."""
+def t_interval(values: np.ndarray, level: float = 0.95) -> tuple[Any, Any, Any]:
+    """The mean of a few values (along the last axis) and Student's interval: that of a bootstrap
+    would be far too narrow. One value is its own interval."""
     values = np.asarray(values, float)
-    mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
-    reach = float(stdtrit(len(values) - 1, 0.5 + level / 2)) * error
-    return float(mean), float(mean - reach), float(mean + reach)
+    number, mean = values.shape[-1], values.mean(axis=-1)
+    if number == 1:
+        return mean, mean, mean
+    error = values.std(axis=-1, ddof=1) / np.sqrt(number)
+    reach = float(stdtrit(number - 1, 0.5 + level / 2)) * error
+    return mean, mean - reach, mean + reach

@@ -161,7 +161,8 @@ def _follow(
         _, after, reward, _, _ = mdp.step_env(key, state, action, task)
         return (known.seen(state.place, action, after.place, reward), after), reward
 
-    _, state = mdp.reset_env(key, task)
+    reset_key, key = jax.random.split(key)
+    _, state = mdp.reset_env(reset_key, task)
     keys = jax.random.split(key, mdp.horizon)
     (known, _), rewards = jax.lax.scan(step, (known, state), (policy, keys))
     return known, jnp.sum(rewards)

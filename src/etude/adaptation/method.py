@@ -1,7 +1,7 @@
 """What the algorithms have in common: tasks in, a policy that adapts out."""
 
 import abc
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.episodes import TaskDistribution
+from etude.envs import Task
 from etude.types import Metrics
 
 
@@ -33,8 +34,9 @@ class AdaptState(eqx.Module):
 class Method(abc.ABC):
     """An algorithm, as pure functions: jit them, vmap them over seeds."""
 
-    def __init__(self, env: TaskDistribution, observation: PyTree, config: AdaptConfig):
-        self.env, self.observation = env, observation
+    def __init__(self, tasks: Task, config: AdaptConfig):
+        self.env: TaskDistribution = cast(Any, tasks.env)
+        self.observation, self.num_actions = tasks.observation, tasks.num_actions
         self.config: Any = config.filled()  # types cannot say that no gap is left
         rate: Any = config.learning_rate
         if config.schedule == "cosine":

@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.episodes import (
     Episodes,
-    TaskDistribution,
     advantages,
     linear_values,
     play,
@@ -24,6 +23,7 @@ from etude.adaptation.recurrent import RecurrentPolicy
 from etude.adaptation.rl2 import PPO, Learning, Trials, play_trials
 from etude.agent import Agent, Heads, NetworkConfig
 from etude.distributions import entropy
+from etude.envs import Task
 from etude.types import Metrics
 
 
@@ -43,7 +43,7 @@ class Recurrent(Method):
         config = self.config
         return RecurrentPolicy(
             self.observation,
-            self.env.num_actions,
+            self.num_actions,
             config.hidden,
             config.cell,
             config.associative,
@@ -121,8 +121,8 @@ class ByGradient(Method):
 
     def new_policy(self, key: PRNGKeyArray) -> Start:
         config = self.config
-        heads, network = Heads(state={"pi": self.env.num_actions}), NetworkConfig(config.torso)
-        agent = Agent(self.observation, self.env.num_actions, heads, network, key=key)
+        heads, network = Heads({"pi": self.num_actions}), NetworkConfig(config.torso, tanh=True)
+        agent = Agent(self.observation, self.num_actions, heads, network, key=key)
         return Start(agent, jax.tree.map(lambda _: jnp.log(config.inner_rate), agent))
 
     def collect(self, policy: Start, tasks: PyTree, key: PRNGKeyArray) -> tuple[Played, Scores]:
@@ -193,9 +193,9 @@ class ByGradient(Method):
         rates = policy.rates if config.learn_rates else jax.lax.stop_gradient(policy.rates)
         agent, exploring = policy.agent, jnp.zeros(())
         for batch in played.inner:
-            actions = jnp.sum(batch.episodes.mask)
-            term = exploration_loss(agent, batch.episodes, credit, config.clip)
-            exploring = exploring + term / actions
+            if config.exploration:
+                term = exploration_loss(agent, batch.episodes, credit, config.clip)
+                exploring = exploring + term / jnp.sum(batch.episodes.mask)
             agent = self._adapt(agent, rates, batch)
         episodes = played.outer.episodes
         advantage = standardised(played.outer.advantage, episodes.mask)
@@ -205,6 +205,5 @@ class ByGradient(Method):
         return {"loss": total, "exploration_loss": exploring, "entropy": bonus}
 
 
-def make_method(env: TaskDistribution, observation: PyTree, config: AdaptConfig) -> Method:
-    kind = ByGradient if config.by_gradient else Recurrent
-    return kind(env, observation, config)
+def make_method(tasks: Task, config: AdaptConfig) -> Method:
+    return (ByGradient if config.by_gradient else Recurrent)(tasks, config)

@@ -53,7 +53,7 @@ class AdaptRun(loop.Work[AdaptState]):
                 f"{config.tasks} is one task, not a distribution of tasks: it lacks `sample_task` "
                 "or `horizon`."
             )
-        return AdaptRun(config, make_method(task.env, task.observation, config))
+        return AdaptRun(config, make_method(task, config))
 
     @property
     def updates(self) -> int:
@@ -101,19 +101,17 @@ class AdaptRun(loop.Work[AdaptState]):
         return state.policy
 
     def judge(self, policies: Any, number: int, again: int = 0) -> Scores:
-        """Each seed's policy on fresh tasks that had no part in the run: seeds × tasks. Others for
-        another number `again`."""
-        root = jax.random.key(self.config.seed)
-        task_key, play_key = jax.random.split(
-            jax.random.fold_in(jax.random.fold_in(root, FRESH), again)
-        )
-        keys = jax.random.split(play_key, self.config.seeds)
+        """Each seed's policy on fresh tasks of its own, which had no part in the run (seeds ×
+        tasks); on others for another number `again`."""
+        root = jax.random.fold_in(jax.random.key(self.config.seed), FRESH)
+        keys = jax.random.split(jax.random.fold_in(root, again), self.config.seeds)
 
-        def collect(policies):
+        def judge(policy, key):
+            task_key, play_key = jax.random.split(key)
             tasks = draw_tasks(self.method.env, task_key, number)
-            return jax.vmap(lambda p, k: self.method.collect(p, tasks, k)[1])(policies, keys)
+            return self.method.collect(policy, tasks, play_key)[1]
 
-        return jax.device_get(jax.jit(collect)(policies))
+        return jax.device_get(jax.jit(jax.vmap(judge))(policies, keys))
 
     def _init(self) -> AdaptState:
         return jax.vmap(self.method.init)(seed_keys(self.config.seed, self.config.seeds))

@@ -27,7 +27,7 @@ class Watched:
 
     def __init__(self, env: Any):
         self.env = env
-        self.horizon, self.num_actions = env.horizon, env.num_actions
+        self.horizon = env.horizon
 
     def sample_task(self, key: PRNGKeyArray) -> Any:
         return self.env.sample_task(key)

@@ -305,15 +305,15 @@ def draw_board(key: PRNGKeyArray, level: Level) -> Board:
         board = board.at[cells[1 : 1 + len(kinds)]].set(jnp.asarray(kinds, jnp.int32))
         return Board(board, cells[0].astype(jnp.int32), landings(board, level.size))
 
-    def again(carry: tuple[PRNGKeyArray, Board]) -> tuple[PRNGKeyArray, Board]:
-        key, draw_key = jax.random.split(carry[0])
+    def again(key: PRNGKeyArray) -> tuple[PRNGKeyArray, Board]:
+        key, draw_key = jax.random.split(key)
         return key, draw(draw_key)
 
     def fails(carry: tuple[PRNGKeyArray, Board]) -> Bool[Array, ""]:
         reached = reachable(carry[1], level.energy or level.horizon)
         return ~jnp.any(reached & (carry[1].board == GOAL))
 
-    return jax.lax.while_loop(fails, again, again((key, draw(key))))[1]
+    return jax.lax.while_loop(fails, lambda carry: again(carry[0]), again(key))[1]
 
 
 def landings(board: Int[Array, " cells"], size: int) -> Int[Array, "cells directions key"]:

@@ -30,7 +30,7 @@ class Verdict:
         claim: str, by_seed: np.ndarray, holds: Callable[[float, float, float], bool]
     ) -> "Verdict":
         """`holds` decides by the mean over seeds and its interval's ends."""
-        mean, low, high = stats.t_interval(by_seed)
+        mean, low, high = map(float, stats.t_interval(by_seed))
         return Verdict(claim, mean, low, high, bool(holds(mean, low, high)))
 
 

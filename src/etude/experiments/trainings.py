@@ -2,7 +2,7 @@
 
 Each seed is an `etude adapt` of its own, one on each core: products as small as these do not gain
 from more, and lose by being done for several seeds at once. A training that was cut short goes on
-where it was, and one that is done by this version with the same settings is not done again.
+where it was, and one that is done by the same code with the same settings is not done again.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -120,13 +121,28 @@ def _find(config: AdaptConfig) -> list[Training]:
 
 def _find_one(config: AdaptConfig) -> Training:
     run = AdaptRun.untraced(config)
-    what = {"version": version("etude"), **dataclasses.asdict(run.config)}
+    what = {"code": code(), **dataclasses.asdict(run.config)}
     settings = json.dumps(what, sort_keys=True)
     digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
     path = Path("runs") / f"{config.algo}-{config.tasks.replace(':', '-')}-{digest}"
     if (path / CONFIG).is_file():
         return Training(run, RunFolder.open(str(path)))
     return Training(run, new_folder(run, str(path)))
+
+
+@cache
+def code() -> str:
+    """Of what a training's numbers depend on beside its settings: the modules it uses, and JAX."""
+    import etude
+
+    root = Path(etude.__path__[0])
+    files = [*root.glob("adaptation/*.py"), *root.glob("envs/*.py")]
+    files += [root / f"{name}.py" for name in MODULES.split()]
+    texts = [path.read_bytes() for path in sorted(files)]
+    return hashlib.sha256(b"\0".join([version("jax").encode(), *texts])).hexdigest()
+
+
+MODULES = "agent distributions nn returns training trees types"
 
 
 def _run_all(trainings: list[Training], say: Say) -> None:
