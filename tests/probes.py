@@ -55,6 +55,29 @@ class Probe(environment.Environment[Any, Any]):
         return spaces.Discrete(self.actions)
 
 
+class Doors(Probe):
+    """A distribution of tasks, as one writes them oneself: which of two doors pays."""
+
+    horizon = length = 3
+
+    @property
+    def default_params(self) -> Any:
+        return jnp.zeros((), jnp.int32)
+
+    def is_truncated(self, state: Any, params: Any) -> Array:
+        return jnp.zeros((), bool)
+
+    def sample_task(self, key: Array) -> Array:
+        return jax.random.randint(key, (), 0, 2)
+
+    def step_env(self, key: Array, state: ProbeState, action: Any, params: Any):
+        observation, state, _, ended, info = super().step_env(key, state, action, params)
+        return observation, state, (action == params).astype(float), ended, info
+
+    def reward(self, observation: Array, action: Array, time: Array) -> Array:
+        return jnp.zeros(())  # the task says
+
+
 class ConstantReward(Probe):
     """One step, reward 1 whatever one does: the value is 1."""
 

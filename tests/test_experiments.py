@@ -142,7 +142,7 @@ def verdicts(run, monkeypatch, levels) -> list[bool]:
     lines = {label: Line([], [level] * 4) for label, level in levels.items()}
     monkeypatch.setattr(adaptation, "train_all", lambda configs, say: lines)
     monkeypatch.setattr(adaptation, "random_return", lambda training: 0.0)
-    monkeypatch.setattr(adaptation, "solved", lambda training: np.zeros(2), raising=False)
+    monkeypatch.setattr(adaptation, "solved", lambda training: np.zeros(2))
     monkeypatch.setattr(Line, "curve", noisy)
     return [v.holds for v in run(QUICK, print).verdicts]
 

@@ -1,5 +1,6 @@
 """Learning to adapt in Krazy World and mazes (Stadie et al. 2018, arXiv 1803.01118)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -26,6 +27,7 @@ FRESH_TASKS = 256
 NOTES = (
     "Tasks to learn from are always fresh; 32 of them, as in the paper, are learned by heart.",
     "Steps are counted up to the horizon, even of episodes that end before it.",
+    "MAML and E-MAML adapt to 20 episodes of a task, RL² and E-RL² to 3.",
 )
 
 
@@ -129,7 +131,21 @@ def run_mazes(options: Options, say: Say) -> Reproduction:
         is_above("E-MAML ends above MAML", late["E-MAML"] - late["MAML"]),
     ]
     levels = {"random": random_return(trained["MAML"])}
-    return Reproduction(verdicts, [curves_panel(MAZE, trained, levels)], NOTES)
+    shares = {label: solved(training) for label, training in trained.items()}
+    panels = [
+        curves_panel(MAZE, trained, levels),
+        Panel("solved after adapting", "", "share of episodes on fresh mazes", {}, bars=shares),
+    ]
+    return Reproduction(verdicts, panels, NOTES)
+
+
+def solved(training: Trained) -> np.ndarray:
+    """Each seed's share of episodes after adapting to fresh mazes that end at the goal."""
+
+    def share(tasks: Any, before: Any, after: Any) -> jax.Array:
+        return jnp.mean(jnp.all(after.place == tasks.goal[:, None], axis=-1).astype(float))
+
+    return np.array([measured(part, share) for part in training.parts])
 
 
 # --- Before and after ----------------------------------------------------------------------------
@@ -142,43 +158,50 @@ def run_gap(options: Options, say: Say) -> Reproduction:
         bars |= {f"{label}\nbefore": before, f"{label}\nafter": after}
         verdicts.append(is_above(f"{label} is better after adapting than before", after - before))
     panel = Panel(KRAZY_WORLD, "", f"return on {FRESH_TASKS} fresh tasks", {}, bars=bars)
-    return Reproduction(verdicts, [panel])
+    return Reproduction(verdicts, [panel], NOTES)
 
 
 # --- Exploration ---------------------------------------------------------------------------------
 
-EXPLORATION = 2**31 + 4
+MEASURED = 2**31 + 4
 """Folded into the seed's key; see `adaptation.trainer`."""
 
 
-def explored(training: Training) -> dict[str, float]:
-    """Means over episodes on fresh tasks, before adapting to them and after."""
+def measured(training: Training, measure: Callable[[Any, Any, Any], Any]) -> Any:
+    """What is said of fresh tasks and of the last states of episodes on them (tasks × episodes),
+    before adapting and after."""
     method, config = training.run.method, training.run.config
-    task_key, key = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), EXPLORATION))
+    task_key, key = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), MEASURED))
 
-    def measure(policies: Any) -> dict[str, jax.Array]:
+    def play(policies: Any) -> Any:
         policy = jax.tree.map(lambda x: x[0], policies)
-        played, _ = method.collect(policy, draw_tasks(method.env, task_key, FRESH_TASKS), key)
+        tasks = draw_tasks(method.env, task_key, FRESH_TASKS)
+        played, _ = method.collect(policy, tasks, key)
         if isinstance(method, ByGradient):
             before, after = (x.episodes.last_state for x in (played.inner[0], played.outer))
         else:
             before, after = (
-                jax.tree.map(lambda x, part=part: x[part], played.last_state)
+                jax.tree.map(lambda x, part=part: jnp.swapaxes(x[part], 0, 1), played.last_state)
                 for part in (slice(config.explore), slice(config.explore, None))
             )
-        return {
-            "kinds of tiles entered while exploring": jnp.mean(jnp.sum(before.visited, axis=-1)),
-            "deaths while exploring": jnp.mean(before.dead.astype(float)),
-            "goals reached while exploring": jnp.mean(before.goals),
-            "goals reached afterwards": jnp.mean(after.goals),
-        }
+        return measure(tasks, before, after)
 
-    return {name: float(x) for name, x in jax.jit(measure)(training.policies).items()}
+    return jax.device_get(jax.jit(play)(training.policies))
+
+
+def explored(tasks: Any, before: Any, after: Any) -> dict[str, jax.Array]:
+    """Means over episodes."""
+    return {
+        "kinds of tiles entered while exploring": jnp.mean(jnp.sum(before.visited, axis=-1)),
+        "deaths while exploring": jnp.mean(before.dead.astype(float)),
+        "goals reached while exploring": jnp.mean(before.goals),
+        "goals reached afterwards": jnp.mean(after.goals),
+    }
 
 
 def run_exploration(options: Options, say: Say) -> Reproduction:
     found = {
-        label: [explored(part) for part in trained.parts]
+        label: [measured(part, explored) for part in trained.parts]
         for label, trained in train_krazy(options, say).items()
     }
     by_name = {
@@ -196,7 +219,7 @@ def run_exploration(options: Options, say: Say) -> Reproduction:
     panels = [
         Panel(name, "", "mean of an episode", {}, bars=bars) for name, bars in by_name.items()
     ]
-    return Reproduction(verdicts, panels)
+    return Reproduction(verdicts, panels, NOTES)
 
 
 EXPERIMENTS = {
