@@ -14,12 +14,13 @@ from etude.play import own_picture
 from etude.plots import band, plot_curves, plot_folders, smooth
 
 
-def test_a_band_holds_the_mean_and_stays_within_the_seeds():
+def test_a_band_is_the_mean_and_students_interval():
     returns = np.array([[0.0, 1.0, 5.0], [2.0, 2.0, 2.0]])
     mean, low, high = band(returns)
     np.testing.assert_allclose(mean, [2.0, 2.0])
     np.testing.assert_allclose((low[1], high[1]), 2.0)
-    assert 0.0 <= low[0] < 1.0 and 3.5 < high[0] <= 5.0
+    reach = 4.302653 * np.sqrt(7.0 / 3.0)  # t of two degrees of freedom, error of the mean
+    np.testing.assert_allclose((low[0], high[0]), (2.0 - reach, 2.0 + reach), rtol=1e-6)
 
 
 def test_a_seed_without_episodes_does_not_count():
