@@ -3,8 +3,8 @@
     python -m benchmarks.adaptation
 
 The last line is one JSON object: case → units, temp_mb, compile_s (see `measure.py`), with the
-steps a second of acting and the shares of acting, adaptation and meta-update. Run it with nothing
-else running.
+steps a second of acting and the shares of acting, adaptation and meta-update, and of the test that
+follows each update of a run. Run it with nothing else running.
 """
 
 import dataclasses
@@ -16,9 +16,9 @@ import jax
 from benchmarks.measure import Measured, measure
 from etude import envs
 from etude import rollout as acting
+from etude.adaptation.algorithms import ByGradient, Played, make_method
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.method import draw_tasks
-from etude.adaptation.methods import ByGradient, Played, make_method
 from etude.agent import Agent, Heads, NetworkConfig
 
 STEPS, ENVS = 100, 256
@@ -45,18 +45,23 @@ def act() -> Measured:
 
 
 def parts(algo: Any) -> dict[str, Measured]:
-    """What an update consists of: acting, adaptation (MAML's steps alone), learning from it all."""
+    """What an update consists of: acting, adaptation (MAML's steps alone), learning from it all;
+    and its test."""
     config = AdaptConfig(algo=algo, tasks="krazy_world").filled()
     task = envs.make(config.tasks)
     env: Any = task.env
     method = make_method(task, config)
     state = jax.jit(method.init)(jax.random.key(0))
-    tasks = jax.jit(lambda key: draw_tasks(env, key, method.config.batch))(jax.random.key(1))
-    key = jax.random.key(2)
+
+    def draw(number: int) -> Any:
+        return jax.jit(lambda key: draw_tasks(env, key, number))(jax.random.key(1))
+
+    tasks, key = draw(method.config.batch), jax.random.key(2)
     played, _ = jax.jit(method.collect)(state.policy, tasks, key)
     found = {
         "acting": measure(method.collect, state.policy, tasks, key),
         "meta_update": measure(method.learn, state.policy, state.learning, played, key),
+        "testing": measure(method.collect, state.policy, draw(config.test_tasks), key),
     }
     if isinstance(method, ByGradient):
 
@@ -82,6 +87,7 @@ def main() -> None:
             "acting": by_part["acting"].ms - inner,
             "adaptation": inner,
             "meta_update": by_part["meta_update"].ms,
+            "testing": by_part["testing"].ms,
         }
         shares = {name: round(ms / sum(times.values()), 3) for name, ms in times.items()}
         print(f"{algo}: {sum(times.values()):.0f} ms an update, {shares}")

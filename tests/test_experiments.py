@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from etude import envs
+from etude.adaptation.algorithms import make_method
 from etude.adaptation.config import AdaptConfig
-from etude.adaptation.methods import make_method
 from etude.adaptation.trainer import AdaptRun
 from etude.errors import UserError
 from etude.experiments import (

@@ -14,25 +14,31 @@ Algorithm = Literal["maml", "emaml", "rl2", "erl2"]
 GRADIENT_BASED = ("maml", "emaml")
 Outer = Literal["ppo", "pg"]
 
-SHARED: dict[str, Any] = dict(steps=2_000_000, td_lambda=0.95, entropy_cost=0.01)
-RECURRENT = SHARED | dict(
-    batch=64, episodes=5, epochs=4, cell="gru", hidden=64, associative=False, minibatches=2
+RECURRENT: dict[str, Any] = dict(
+    batch=64,
+    episodes=5,
+    epochs=4,
+    cell="gru",
+    hidden=64,
+    associative=False,
+    explore=None,
+    minibatches=2,
 )
-BY_GRADIENT = SHARED | dict(
+BY_GRADIENT: dict[str, Any] = dict(
     batch=32,
     episodes=20,
+    epochs=None,
     torso=(64, 64),
     inner_steps=1,
     inner_rate=5.0,
     learn_rates=False,
     surrogate="lvc",
     first_order=False,
+    exploration=None,
     outer="ppo",
 )
-"""What is left out, by family."""
-OF_RECURRENT = "cell hidden associative explore minibatches"
-OF_GRADIENT = "torso inner_steps inner_rate learn_rates surrogate first_order exploration outer"
-"""Settings that the other family does not have."""
+"""What is left out, by family; None if it depends on other settings. A setting that only one of
+them has is refused by the other."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +49,7 @@ class AdaptConfig:
     """maml, emaml (policy gradient steps from a learned start), rl2, erl2 (a recurrent policy)."""
     tasks: str = "krazy_world"
     """Where tasks come from: krazy_world, maze, bandit, tabular_mdp, with settings if any."""
-    steps: int | None = None
+    steps: int = 2_000_000
     """Environment steps of each seed."""
     seed: int = 0
     """Random seed; the same seed on the same machine gives the same bits."""
@@ -63,13 +69,13 @@ class AdaptConfig:
     """How the step size goes: constant, or along a cosine to 0."""
     discount: float = 0.99
     """γ of the returns."""
-    td_lambda: float | None = None
+    td_lambda: float = 0.95
     """λ of the advantages."""
     clip: float = 0.2
     """How far PPO lets the policy go from the one that played."""
     epochs: int | None = None
     """Times that each batch is learned from."""
-    entropy_cost: float | None = None
+    entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
 
     cell: Cell | None = None
@@ -121,19 +127,25 @@ class AdaptConfig:
 
     def filled(self) -> "AdaptConfig":
         """With every gap filled that the algorithm has."""
-        own, other = (BY_GRADIENT, OF_RECURRENT) if self.by_gradient else (RECURRENT, OF_GRADIENT)
-        for name in other.split():
-            if getattr(self, name) is not None:
+        own, other = (BY_GRADIENT, RECURRENT) if self.by_gradient else (RECURRENT, BY_GRADIENT)
+        for name in other:
+            if name not in own and getattr(self, name) is not None:
                 raise UserError(f"{self.algo} has no setting {name}.")
         given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         values: dict[str, Any] = own | {k: v for k, v in given.items() if v is not None}
         if self.by_gradient:
-            values.setdefault("exploration", 1.0 if self.algo == "emaml" else 0.0)
+            _fill(values, "exploration", 1.0 if self.algo == "emaml" else 0.0)
+            _fill(values, "epochs", 1 if values["outer"] == "pg" else 4)
             _check_gradient(values)
         else:
-            values.setdefault("explore", min(3, values["episodes"] - 1))
+            _fill(values, "explore", min(3, values["episodes"] - 1))
             _check_recurrent(values)
         return AdaptConfig(**values)
+
+
+def _fill(values: dict[str, Any], name: str, value: Any) -> None:
+    if values[name] is None:
+        values[name] = value
 
 
 def _check_gradient(values: dict[str, Any]) -> None:
@@ -141,8 +153,7 @@ def _check_gradient(values: dict[str, Any]) -> None:
         raise UserError("MAML with an exploration term is E-MAML: --algo emaml.")
     if values["exploration"] > 0 and values["batch"] < 2:
         raise UserError("E-MAML compares the outcomes of tasks: --batch must be at least 2.")
-    epochs = values.setdefault("epochs", 1 if values["outer"] == "pg" else 4)
-    if values["outer"] == "pg" and epochs > 1:
+    if values["outer"] == "pg" and values["epochs"] > 1:
         raise UserError("A policy gradient learns from a batch once: epochs must be 1.")
 
 

@@ -12,10 +12,10 @@ import jax
 import numpy as np
 
 from etude import envs, loop, stats
+from etude.adaptation.algorithms import make_method
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.episodes import TaskDistribution
 from etude.adaptation.method import AdaptState, Method, Scores, draw_tasks
-from etude.adaptation.methods import make_method
 from etude.config import from_json, lengthened
 from etude.errors import UserError
 from etude.loop import Record
@@ -178,7 +178,7 @@ JUDGED_ON = 256
 def run(work: AdaptRun, folder: RunFolder | None = None, **options: Any) -> dict[str, Any]:
     """Runs to the end, or from the folder's last checkpoint; `options` are those of `loop.run`."""
     if folder:
-        folder.extend("steps", work.config.steps or 0)
+        folder.extend("steps", work.config.steps)
     outcome = loop.run(work, folder, **options)
     summary = {
         "algo": work.config.algo,

@@ -7,8 +7,8 @@ import jax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from etude import envs
+from etude.adaptation.algorithms import ByGradient, Start
 from etude.adaptation.episodes import play
-from etude.adaptation.methods import ByGradient, Start
 from etude.adaptation.recurrent import RecurrentPolicy, Seen
 from etude.adaptation.rl2 import play_trials
 from etude.adaptation.trainer import AdaptRun

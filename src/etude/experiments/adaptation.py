@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from etude.adaptation.algorithms import ByGradient
 from etude.adaptation.config import AdaptConfig, Algorithm
 from etude.adaptation.method import draw_tasks
-from etude.adaptation.methods import ByGradient
 from etude.experiments.base import (
     Experiment,
     Options,
