@@ -127,8 +127,8 @@ class Line(Trained):
 def test_one_curve_passes_another_for_good():
     flat = Line([], [1.0, 1.0, 1.0, 1.0])
     for returns, when in (
-        ([2.0, 0.0, 2.0, 3.0], "from 3 steps on"),
-        ([2.0, 3.0, 2.0, 2.0], "from the start"),
+        ([2.0, 0.0, 2.0, 3.0], "at 3 steps"),
+        ([2.0, 3.0, 2.0, 2.0], "at the start"),
         ([2.0, 3.0, 2.0, 1.0], "never"),
     ):
         assert adaptation.passing(Line([], returns), flat) == when
@@ -207,12 +207,16 @@ def test_trainings_are_found_again_and_their_mistakes_are_told(tmp_path, monkeyp
 
 
 def test_a_verdict_looks_at_the_interval():
-    clear = Verdict.about("above 0", np.array([1.0, 1.2, 0.9]), lambda mean, low, high: low > 0)
-    assert not Verdict.about(
-        "above 0", np.array([0.1, 0.2, 1.5]), lambda mean, low, high: low > 0
-    ).holds  # though all are
-    unclear = Verdict.about("above 0", np.array([3.0, -2.0, 0.1]), lambda mean, low, high: low > 0)
-    assert clear.holds and not unclear.holds
+    clear = Verdict.about("above 0", np.array([1.0, 1.2, 0.9]), at_least=0.0)
+    all_above = Verdict.about("above 0", np.array([0.1, 0.2, 1.5]), at_least=0.0)
+    unclear = Verdict.about("above 0", np.array([3.0, -2.0, 0.1]), at_least=0.0)
+    below = Verdict.about("above 0", np.array([-3.0, -3.1, -2.9]), at_least=0.0)
+    words = [x.verdict for x in (clear, all_above, unclear, below)]
+    assert words == ["holds", "cannot be told", "cannot be told", "does not hold"]
+    near = [Verdict.about("near 0", x + np.array([0.0, 0.01]), -1.0, 1.0).verdict for x in (0, 2)]
+    assert near == ["holds", "does not hold"]
+    same = Verdict.about("above 0", np.zeros(3), at_least=0.0)
+    assert not same.holds  # nor is 0 above 0
     assert clear.low <= clear.figure <= clear.high
     assert unclear.figure == pytest.approx(1.1 / 3)
 

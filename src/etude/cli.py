@@ -24,6 +24,7 @@ from etude.progress import duration
 from etude.rules.weights import cache_dir
 from etude.running import (
     RunOptions,
+    flags_given,
     interruptible,
     opened,
     refuse_flags_but,
@@ -117,7 +118,8 @@ def adapt(
     """Learn to adapt: meta-train a policy over tasks, so that it finds its way in new ones.
 
     Args:
-        test: Adapt the policies of the run in this folder to fresh tasks; --test-tasks of them.
+        test: Adapt the policies of the run in this folder to fresh tasks: --test-tasks of them,
+            others for another --seed.
     """
     from etude.adaptation.trainer import AdaptRun, new_folder, open_folder, plot, run
 
@@ -151,8 +153,12 @@ def _test_adaptation(path: str, config: AdaptConfig, options: RunOptions) -> Non
 
     if options.resume is not None:
         raise UserError("--test only reads a run: it does not go with --resume.")
-    refuse_flags_but("--test-tasks", "--test", "--seed")
+    refuse_flags_but("--test-tasks", "--seed", others=("--test", "--algo", "--tasks"))
     work, folder = read_folder(path)
+    for name in ("algo", "tasks"):
+        own, given = getattr(work.config, name), getattr(config, name)
+        if f"--{name}" in flags_given() and given != own:
+            raise UserError(f"{path} is a run of --{name} {own}, not {given}.")
     seed = config.seed or 2**32 - 1  # the run itself was judged by number 0
     print_scores(judged(work, kept_policies(work, folder), config.test_tasks, seed))
 
@@ -296,7 +302,7 @@ def play(
         greedy: Take the likeliest action instead of sampling.
         show: Also show it in the terminal.
     """
-    from etude.play import MAX_STEPS, play_run
+    from etude.play import MAX_STEPS, adapts_by_gradient, play_run
 
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {episodes}.")
@@ -305,7 +311,8 @@ def play(
     path, returns = play_run(run, out, episodes, seed, agent, greedy, show)
     total = ", ".join(f"{x:.3g}" for x in returns) or "none ended"
     cut = "" if len(returns) == episodes else f" (stopped after {MAX_STEPS} steps)"
-    say(f"Wrote {path}; returns of the episodes: {total}{cut}")
+    first = "; the first is before adapting" if adapts_by_gradient(run) else ""
+    say(f"Wrote {path}; returns of the episodes: {total}{cut}{first}")
 
 
 def _configure_jax() -> None:

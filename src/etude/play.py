@@ -13,6 +13,7 @@ from gymnax.environments.classic_control.cartpole import CartPole
 from jaxtyping import PyTree
 
 from etude import rollout as acting
+from etude.adaptation.config import GRADIENT_BASED
 from etude.envs import Task, pictures
 from etude.errors import UserError, reason
 from etude.runs import RunFolder
@@ -43,6 +44,11 @@ def play_run(
     if show:
         show_in_terminal(frames)
     return path, returns
+
+
+def adapts_by_gradient(run: str) -> bool:
+    """Whether the first episode that is played shows a policy that has not adapted yet."""
+    return RunFolder.open(run).config().get("algo") in GRADIENT_BASED
 
 
 Film = tuple[list[np.ndarray], list[bool], list[float]]

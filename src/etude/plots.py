@@ -107,7 +107,8 @@ def draw_band(
     """A line of the mean over seeds (columns), in its 95% band if there are several, smoothed over
     `width` points."""
     mean, low, high = (smooth(line, width) for line in band(by_seed))
-    (line,) = ax.plot(x, mean, label=label, linewidth=1.6)
+    alone = "o" if len(x) == 1 else None  # a line of one point would not be seen
+    (line,) = ax.plot(x, mean, label=label, linewidth=1.6, marker=alone)
     if by_seed.shape[1] > 1:
         ax.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
 

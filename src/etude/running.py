@@ -58,19 +58,27 @@ def opened(
         folder = new_folder(work, options.out)
     else:
         length = "meta_steps" if hasattr(config, "meta_steps") else "steps"
-        refuse_flags_but(f"--{length.replace('_', '-')}")
+        refuse_flags_but(f"--{length.replace('_', '-')}", others=OF_THE_COMMAND)
         work, folder = open_folder(options.resume, getattr(config, length))
     with folder.locked():
         yield work, folder
 
 
-def refuse_flags_but(length: str, *more: str) -> None:
-    """Where a run is named, even a flag that repeats a default would say something about it."""
-    allowed = {"--resume", length, "--checkpoint-seconds", "--tensorboard", "--no-tensorboard"}
-    flags = (x.partition("=")[0].replace("_", "-") for x in sys.argv if x.startswith("--"))
-    if other := [x for x in flags if x not in allowed | set(more)]:
+OF_THE_COMMAND = ("--resume", "--checkpoint-seconds", "--tensorboard", "--no-tensorboard")
+"""Flags that are not settings of a run."""
+
+
+def flags_given() -> list[str]:
+    return [x.partition("=")[0].replace("_", "-") for x in sys.argv if x.startswith("--")]
+
+
+def refuse_flags_but(*changeable: str, others: tuple[str, ...] = ()) -> None:
+    """Where a run is named, even a flag that repeats a default would say something about it.
+    `others` say nothing about the run."""
+    if wrong := [x for x in flags_given() if x not in changeable + others]:
         raise UserError(
-            f"A run keeps its own settings: only {length} can change here, not {other[0]}."
+            f"A run keeps its own settings: only {' and '.join(changeable)} can change here, "
+            f"not {wrong[0]}."
         )
 
 
@@ -97,7 +105,8 @@ def watched(
 def require_end(done: int, work: Work, folder: RunFolder, command: str) -> None:
     """Leaves, with a word on how to go on, if the run was stopped before its end."""
     if done < work.updates:
-        say(f"Stopped and saved. Go on with: etude {command} --resume {folder.path}")
+        how = "Stopped and saved." if done else "Stopped before the first update."
+        say(f"{how} Go on with: etude {command} --resume {folder.path}")
         sys.exit(130)
 
 

@@ -88,6 +88,5 @@ def print_verdicts(verdicts: list[Any]) -> None:
         table.add_column(column)
     for verdict in verdicts:
         interval = f"{verdict.low:.3g} to {verdict.high:.3g}"
-        holds = "holds" if verdict.holds else "does not hold"
-        table.add_row(verdict.claim, f"{verdict.figure:.3g}", interval, holds)
+        table.add_row(verdict.claim, f"{verdict.figure:.3g}", interval, verdict.verdict)
     out.print(table, highlight=False)

@@ -179,7 +179,11 @@ class ByGradient(Method):
         (policy, learning), metrics = jax.lax.scan(
             step, (policy, learning), length=self.config.epochs
         )
-        return policy, learning, jax.tree.map(jnp.mean, metrics)
+        metrics = jax.tree.map(jnp.mean, metrics)
+        if self.config.learn_rates:
+            logs = jnp.stack(jax.tree.leaves(policy.log_rates))
+            metrics |= {"inner_rate": jnp.exp(jnp.mean(logs))}
+        return policy, learning, metrics
 
     def _loss(self, policy: Start, played: Played) -> tuple[Float[Array, ""], Metrics]:
         outcome = jax.vmap(lambda x: jnp.mean(x.returns))(played.outer.episodes)

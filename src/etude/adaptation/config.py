@@ -15,6 +15,7 @@ GRADIENT_BASED = ("maml", "emaml")
 Outer = Literal["ppo", "pg"]
 
 RECURRENT: dict[str, Any] = dict(
+    steps=2_000_000,
     batch=64,
     episodes=5,
     epochs=4,
@@ -25,6 +26,7 @@ RECURRENT: dict[str, Any] = dict(
     minibatches=2,
 )
 BY_GRADIENT: dict[str, Any] = dict(
+    steps=2_000_000,
     batch=32,
     episodes=20,
     epochs=None,
@@ -49,7 +51,7 @@ class AdaptConfig:
     """maml, emaml (policy gradient steps from a learned start), rl2, erl2 (a recurrent policy)."""
     tasks: str = "krazy_world"
     """Where tasks come from: krazy_world, maze, bandit, tabular_mdp, with settings if any."""
-    steps: int = 2_000_000
+    steps: int | None = None
     """Environment steps of each seed."""
     seed: int = 0
     """Random seed; the same seed on the same machine gives the same bits."""
@@ -82,7 +84,7 @@ class AdaptConfig:
     """Of a recurrent policy: gru or lstm."""
     hidden: int | None = None
     """Size of its state."""
-    associative: bool | None = None
+    associative: bool = False
     """Whether it multiplies what belongs together; learns faster where observations are few."""
     explore: int | None = None
     """First episodes of a trial, which are not paid for (erl2) and not scored (both)."""
@@ -95,11 +97,11 @@ class AdaptConfig:
     """Steps of adaptation."""
     inner_rate: float | None = None
     """Their step size."""
-    learn_rates: bool | None = None
+    learn_rates: bool = False
     """Whether each part of the policy learns a step size of its own, starting from that."""
     surrogate: Surrogate | None = None
     """Loss of the steps of adaptation: plain, lvc or dice."""
-    first_order: bool | None = None
+    first_order: bool = False
     """Whether the steps are taken as constants."""
     exploration: float | None = None
     """Weight of E-MAML's term; 0 is MAML."""
@@ -129,7 +131,7 @@ class AdaptConfig:
         """With every gap filled that the algorithm has."""
         own, other = (BY_GRADIENT, RECURRENT) if self.by_gradient else (RECURRENT, BY_GRADIENT)
         for name in other:
-            if name not in own and getattr(self, name) is not None:
+            if name not in own and getattr(self, name) not in (None, False):
                 raise UserError(f"{self.algo} has no setting {name}.")
         given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         values: dict[str, Any] = own | {k: v for k, v in given.items() if v is not None}

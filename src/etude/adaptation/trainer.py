@@ -168,7 +168,8 @@ def _saved(path: str) -> tuple[AdaptConfig, RunFolder]:
     folder = RunFolder.open(path)
     saved = folder.config_with("algo", "a run of `etude adapt`")
     sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
-    return from_json(AdaptConfig, saved), folder
+    given = {name: value for name, value in saved.items() if value is not None}
+    return from_json(AdaptConfig, given), folder
 
 
 JUDGED_ON = 256
@@ -178,7 +179,7 @@ JUDGED_ON = 256
 def run(work: AdaptRun, folder: RunFolder | None = None, **options: Any) -> dict[str, Any]:
     """Runs to the end, or from the folder's last checkpoint; `options` are those of `loop.run`."""
     if folder:
-        folder.extend("steps", work.config.steps)
+        folder.extend("steps", work.config.steps or 0)
     outcome = loop.run(work, folder, **options)
     summary = {
         "algo": work.config.algo,

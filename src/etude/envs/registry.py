@@ -79,7 +79,8 @@ def make(spec: str) -> Task:
 
 def _with_fields(params: Any, fields: dict[str, str], name: str, accepted: list[str]) -> Any:
     """The environment's parameters, changed by those settings that its constructor lacks."""
-    known = [f.name for f in dataclasses.fields(params)] if dataclasses.is_dataclass(params) else []
+    fields_of = dataclasses.fields(params) if dataclasses.is_dataclass(params) else ()
+    known = [f.name for f in fields_of if not isinstance(getattr(params, f.name), jax.Array)]
     if unknown := [key for key in fields if key not in known]:
         names = ", ".join([*accepted, *known]) or "none"
         raise UserError(

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,21 +17,28 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """A claim of the source, our figure with its 95% interval, and whether the claim holds."""
+    """A claim of the source, our figure with its 95% interval, and what that says of the claim."""
 
     claim: str
     figure: float
     low: float
     high: float
-    holds: bool
+    verdict: Literal["holds", "does not hold", "cannot be told"]
 
     @staticmethod
     def about(
-        claim: str, by_seed: np.ndarray, holds: Callable[[float, float, float], bool]
+        claim: str, by_seed: np.ndarray, at_least: float = -np.inf, at_most: float = np.inf
     ) -> "Verdict":
-        """`holds` decides by the mean over seeds and its interval's ends."""
+        """The claim is that the figure is between the two; all of its interval must agree."""
         mean, low, high = map(float, stats.t_interval(by_seed))
-        return Verdict(claim, mean, low, high, bool(holds(mean, low, high)))
+        if at_least < low and high < at_most:
+            return Verdict(claim, mean, low, high, "holds")
+        outside = high <= at_least or low >= at_most
+        return Verdict(claim, mean, low, high, "does not hold" if outside else "cannot be told")
+
+    @property
+    def holds(self) -> bool:
+        return self.verdict == "holds"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,8 +104,10 @@ def write(reproduction: Reproduction, name: str, options: Options, folder: RunFo
 
 def draw(reproduction: Reproduction, path: Path) -> None:
     panels = reproduction.panels
-    with figure_file(path, (6.5 * len(panels), 4.5), (1, len(panels))) as axes:
-        for ax, panel in zip(np.atleast_1d(axes), panels, strict=True):
+    rows = 1 if len(panels) < 4 else 2
+    columns = -(-len(panels) // rows)
+    with figure_file(path, (6.5 * columns, 4.5 * rows), (rows, columns)) as axes:
+        for ax, panel in zip(np.ravel(axes), panels, strict=True):
             for label, (x, values) in panel.lines.items():
                 draw_band(ax, x, values, label)
             if panel.bars:
@@ -122,6 +131,7 @@ def _draw_bars(ax: Any, bars: dict[str, np.ndarray]) -> None:
     """The mean over seeds, with its 95% interval."""
     means, lows, highs = band(np.stack(list(bars.values())))
     ax.bar(list(bars), means, color="C0", alpha=0.8)
+    ax.tick_params("x", labelsize="x-small" if len(bars) > 6 else "medium")
     ax.errorbar(
         list(bars), means, [means - lows, highs - means], fmt="none", ecolor="0.2", capsize=3
     )

@@ -70,13 +70,13 @@ def run_catch(options: Options, say: Say) -> Reproduction:
         Verdict.about(
             "FRODO passes the ceiling of three steps without bootstrapping, 0.273",
             end,
-            lambda mean, low, high: low > CEILING,
+            at_least=CEILING,
         ),
-        Verdict.about("FRODO reaches 0.9", end, lambda mean, low, high: mean >= 0.9),
+        Verdict.about("FRODO reaches 0.9", end, at_least=0.9),
         Verdict.about(
             "The actor-critic without bootstrapping stays at or below 0.273",
             blind_end,
-            lambda mean, low, high: high <= CEILING,
+            at_most=CEILING,
         ),
     ]
     lines = {
@@ -103,17 +103,17 @@ def run_walk(options: Options, say: Say) -> Reproduction:
             f"FRODO's value error is below that of the best fixed TD(λ) ({setting}): difference of "
             f"the means over switches {switches // 2} to {switches}",
             gain.mean(axis=0),
-            lambda mean, low, high: high < 0,
+            at_most=0.0,
         ),
         Verdict.about(
             "It falls faster after a switch: the same difference 96 steps after it",
             gain[0],
-            lambda mean, low, high: high < 0,
+            at_most=0.0,
         ),
         Verdict.about(
             "It is below already over the first 20 switches, while its network is learned",
             early.mean(axis=0),
-            lambda mean, low, high: high < 0,
+            at_most=0.0,
         ),
     ]
     lines = {"FRODO": frodo, f"TD(λ), {setting}": fixed}
@@ -171,12 +171,12 @@ def compared(what: str, gain: np.ndarray, margin: float) -> list[Verdict]:
         Verdict.about(
             f"The extension is better in the first fifth ({what}: difference)",
             np.nanmean(gain[:fifth], axis=0),
-            lambda mean, low, high: low > 0,
+            at_least=0,
         ),
         Verdict.about(
             f"The extension is no worse at the end, by {margin} at the most ({what}: difference)",
             at_the_end(gain),
-            lambda mean, low, high: low >= -margin,
+            at_least=-margin,
         ),
     ]
 

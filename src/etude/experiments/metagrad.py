@@ -71,7 +71,7 @@ def run_chain(options: Options, say: Say) -> Reproduction:
         Verdict.about(
             f"{symbol} is smaller before noise than before the signal: difference at the end",
             (before_noise - before_signal)[-1, :, i],
-            lambda mean, low, high: high < 0,
+            at_most=0.0,
         )
         for i, symbol in enumerate("γλ")
     ]
@@ -79,7 +79,7 @@ def run_chain(options: Options, say: Say) -> Reproduction:
         Verdict.about(
             "γ before the signal is kept: at the end above 0.9, where it started",
             before_signal[-1, :, 0],
-            lambda mean, low, high: low > 0.9,
+            at_least=0.9,
         )
     )
     x = np.linspace(0, windows(options), len(coefficients) + 1)[1:]
@@ -135,12 +135,12 @@ def run_control(options: Options, say: Say) -> Reproduction:
             f"Return no worse than with the best fixed γ, {best}, by {MARGIN} of 500 at the most: "
             "difference",
             final - finals[best],
-            lambda mean, low, high: low >= -MARGIN,
+            at_least=-MARGIN,
         ),
         Verdict.about(
             "Return better than with γ = 0.9, where it started: difference",
             final - finals[0.9],
-            lambda mean, low, high: low > 0,
+            at_least=0,
         ),
     ]
     lines = {label: _by_seed(curve) for label, curve in curves.items()}

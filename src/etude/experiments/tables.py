@@ -74,14 +74,14 @@ def played(play: Callable[[int, Any], jax.Array], options: Options) -> Totals:
 def learned(where: str, by_seed: np.ndarray, printed: float) -> Verdict:
     """With all of its interval, RL² must be within 2% of what was printed, or above."""
     claim = f"{where}: RL² earns {printed}, 2% less, or more"
-    return Verdict.about(claim, by_seed, lambda mean, low, high: low >= 0.98 * printed)
+    return Verdict.about(claim, by_seed, at_least=0.98 * printed)
 
 
 def classic(where: str, name: str, ours: Totals, printed: float) -> Verdict:
     """Ours must be as near as the error of the printed mean and its last digit allow."""
     error = 1.96 * ours.deviation / PRINTED_TASKS**0.5 + 0.05
     claim = f"{where}: {name} earns {printed}, within its sampling error, {error:.2g}"
-    return Verdict.about(claim, ours.by_seed, lambda mean, low, high: abs(mean - printed) <= error)
+    return Verdict.about(claim, ours.by_seed, at_least=printed - error, at_most=printed + error)
 
 
 def compared(

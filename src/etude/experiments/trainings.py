@@ -74,11 +74,13 @@ class Trained:
     def judge(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Mean returns on fresh tasks before adapting and after, of each seed."""
         scores = [part.run.judge(part.policies, number) for part in self.parts]
-        before, after = ([float(getattr(x, name).mean()) for x in scores] for name in SCORES)
-        return np.array(before), np.array(after)
+        before, after = ([x.before.mean() for x in scores], [x.after.mean() for x in scores])
+        return np.array(before, float), np.array(after, float)
 
-
-SCORES = ("before", "after")
+    def judge_untrained(self, number: int) -> np.ndarray:
+        """After adapting, of policies that have learned nothing: what adaptation alone is worth."""
+        scores = [part.run.judge(part.run.init().policy, number) for part in self.parts]
+        return np.array([x.after.mean() for x in scores], float)
 
 
 def column(records: list[dict[str, Any]], name: str) -> np.ndarray:
