@@ -93,7 +93,7 @@ class TrainConfig:
 
     @property
     def network(self) -> NetworkConfig:
-        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(NetworkConfig)}
+        given = {name: getattr(self, name) for name in ("torso", "conv", "model", "head")}
         return NetworkConfig(**{k: v for k, v in given.items() if v is not None})
 
     @property

@@ -61,7 +61,7 @@ def passing(first: Trained, second: Trained) -> str:
 
 
 def is_above(claim: str, gain: np.ndarray) -> Verdict:
-    return Verdict.about(f"{claim}: difference", gain, at_least=0)
+    return Verdict.about(f"{claim}: difference", gain, at_least=0.0)
 
 
 def curves_panel(title: str, trained: dict[str, Trained], levels: dict[str, float]) -> Panel:

@@ -171,7 +171,7 @@ def compared(what: str, gain: np.ndarray, margin: float) -> list[Verdict]:
         Verdict.about(
             f"The extension is better in the first fifth ({what}: difference)",
             np.nanmean(gain[:fifth], axis=0),
-            at_least=0,
+            at_least=0.0,
         ),
         Verdict.about(
             f"The extension is no worse at the end, by {margin} at the most ({what}: difference)",

@@ -140,7 +140,7 @@ def run_control(options: Options, say: Say) -> Reproduction:
         Verdict.about(
             "Return better than with γ = 0.9, where it started: difference",
             final - finals[0.9],
-            at_least=0,
+            at_least=0.0,
         ),
     ]
     lines = {label: _by_seed(curve) for label, curve in curves.items()}
