@@ -169,6 +169,30 @@ def test_orderings_in_mazes_are_told_from_the_curves(monkeypatch):
     assert verdicts(adaptation.run_mazes, monkeypatch, swapped) == [False, False, False]
 
 
+def test_exploration_is_told_from_what_was_measured(monkeypatch):
+    """E-MAML with the most kinds, RL² with the fewest goals, E-RL² with more kinds than RL²; and
+    then the other way round."""
+    order = dict(zip(["RL²", "MAML", "E-RL²", "E-MAML"], np.arange(1.0, 5.0), strict=True))
+    for sign, expected in ((1.0, [True] * 3), (-1.0, [False] * 3)):
+        measures = {
+            label: {
+                adaptation.KINDS: sign * level,
+                adaptation.DEATHS: -sign * level,
+                adaptation.FOUND: -sign * level,
+                adaptation.REACHED: sign * level,
+            }
+            for label, level in order.items()
+        }
+        part = lambda label: Training(cast(Any, None), RunFolder(Path(label)))  # noqa: E731
+        trained = {label: Trained([part(label)] * 2) for label in measures}
+        monkeypatch.setattr(adaptation, "train_krazy", lambda options, say, x=trained: x)
+        monkeypatch.setattr(
+            adaptation, "measured", lambda part, measure, x=measures: x[part.folder.path.name]
+        )
+        result = adaptation.run_exploration(QUICK, print)
+        assert [v.holds for v in result.verdicts] == expected
+
+
 def test_figures_are_compared_with_those_printed():
     """RL² may be 2% below or anything above; classics as far away as a mean over 1000 tasks may
     be, and the printed digits."""

@@ -192,13 +192,17 @@ def measured(training: Training, measure: Callable[[Any, Any, Any], Any]) -> Any
     return jax.device_get(jax.jit(play)(training.policies))
 
 
+KINDS, DEATHS = "kinds of tiles entered while exploring", "deaths while exploring"
+FOUND, REACHED = "goals reached while exploring", "goals reached afterwards"
+
+
 def explored(tasks: Any, before: Any, after: Any) -> dict[str, jax.Array]:
     """Means over episodes."""
     return {
-        "kinds of tiles entered while exploring": jnp.mean(jnp.sum(before.visited, axis=-1)),
-        "deaths while exploring": jnp.mean(before.dead.astype(float)),
-        "goals reached while exploring": jnp.mean(before.goals),
-        "goals reached afterwards": jnp.mean(after.goals),
+        KINDS: jnp.mean(jnp.sum(before.visited, axis=-1)),
+        DEATHS: jnp.mean(before.dead.astype(float)),
+        FOUND: jnp.mean(before.goals),
+        REACHED: jnp.mean(after.goals),
     }
 
 
@@ -209,9 +213,9 @@ def run_exploration(options: Options, say: Say) -> Reproduction:
     }
     by_name = {
         name: {label: np.array([x[name] for x in found[label]]) for label in found}
-        for name in found["MAML"][0]
+        for name in (KINDS, DEATHS, FOUND, REACHED)
     }
-    kinds, _, _, goals = by_name.values()
+    kinds, goals = by_name[KINDS], by_name[REACHED]
     most = np.maximum.reduce([kinds[x] for x in kinds if x != "E-MAML"])
     fewest = np.minimum.reduce([goals[x] for x in goals if x != "RL²"])
     verdicts = [
