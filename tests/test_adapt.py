@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -119,13 +120,14 @@ def test_steps_after_an_episodes_end_do_not_count():
 
     def spoiled(batch):
         episodes, gone = batch.episodes, ~batch.episodes.mask
-        anything = dict(
-            observation=jnp.where(gone[..., None], 7.0, episodes.observation),
-            action=jnp.where(gone, 3, episodes.action),
-            log_prob=jnp.where(gone, -9.0, episodes.log_prob),
+        anything = (
+            jnp.where(gone[..., None], 7.0, episodes.observation),
+            jnp.where(gone, 3, episodes.action),
+            jnp.where(gone, -9.0, episodes.log_prob),
         )
+        parts = lambda x: (x.observation, x.action, x.log_prob)  # noqa: E731
         return batch._replace(
-            episodes=dataclasses.replace(episodes, **anything),
+            episodes=eqx.tree_at(parts, episodes, anything),
             advantage=jnp.where(gone, 5.0, batch.advantage),
         )
 

@@ -143,7 +143,7 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, here, t
         (["adapt", "--tasks", "maze:size=2"], "A maze cannot have size 2"),
         (["adapt", "--episodes", "2", "--explore", "2"], "nothing would be paid"),
         (["adapt", "--test", "nowhere"], "not a run folder"),
-        (["adapt", "--test", "nowhere", "--algo", "maml"], "not --algo"),
+        (["adapt", "--test", "nowhere", "--batch", "3"], "and --seed can change here, not --batch"),
         (["play", "nowhere"], "not a run folder"),
         (["play", "nowhere", "--episodes", "0"], "episodes"),
         (["play", "nowhere", "--seed", "-1"], "--seed must be from 0"),
@@ -290,8 +290,10 @@ def test_adapt_stops_goes_on_and_is_tested_watched_and_plotted(environment, here
             for x in ("run", "whole")}  # fmt: skip
     assert len(shas) == 1
 
-    tested = here("adapt", "--test", "run", "--test-tasks", 9)
+    tested = here("adapt", "--algo", config["algo"], "--test", "run", "--test-tasks", 9)
     assert tested.returncode == 0 and "on 9 fresh tasks" in tested.stdout
+    other = here("adapt", "--tasks", "maze", "--test", "run")
+    assert other.returncode == 2 and "not maze" in other.stderr
     played = here("play", "run", "--episodes", 2)
     assert played.returncode == 0, played.stderr
     assert (run / "play.gif").read_bytes()[:3] == b"GIF"

@@ -105,7 +105,7 @@ GRID = (0.8, 0.9, 0.95, 0.99, 0.995)
 CONTROL: dict[str, Any] = dict(
     batch=16, rollout=16, learning_rate=2e-3, torso=(64, 64), schedule="cosine"
 )
-MARGIN = 50
+MARGIN = 50.0
 COSTS = "td_lambda=0.95,entropy_cost=0.01"
 
 
@@ -132,8 +132,8 @@ def run_control(options: Options, say: Say) -> Reproduction:
     best = max(GRID, key=lambda gamma: finals[gamma].mean())
     verdicts = [
         Verdict.about(
-            f"Return no worse than with the best fixed γ, {best}, by {MARGIN} of 500 at the most: "
-            "difference",
+            f"Return no worse than with the best fixed γ, {best}, by {MARGIN:.0f} of 500 at the "
+            "most: difference",
             final - finals[best],
             at_least=-MARGIN,
         ),
