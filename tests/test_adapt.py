@@ -227,6 +227,8 @@ def test_learned_rates_have_gradients():
         (dict(discount=1.5), "from 0 to 1"),
         (dict(surrogate="dice"), "rl2 has no setting surrogate"),
         (dict(algo="maml", cell="lstm"), "maml has no setting cell"),
+        (dict(algo="maml", explore=0), "maml has no setting explore"),
+        (dict(first_order=True), "rl2 has no setting first_order"),
         (dict(algo="maml", outer="pg", epochs=2), "learns from a batch once"),
         (dict(algo="maml", exploration=1.0), "is E-MAML"),
         (dict(algo="emaml", batch=1), "at least 2"),

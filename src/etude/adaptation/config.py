@@ -131,7 +131,8 @@ class AdaptConfig:
         """With every gap filled that the algorithm has."""
         own, other = (BY_GRADIENT, RECURRENT) if self.by_gradient else (RECURRENT, BY_GRADIENT)
         for name in other:
-            if name not in own and getattr(self, name) not in (None, False):
+            value = getattr(self, name)
+            if name not in own and value is not None and value is not False:
                 raise UserError(f"{self.algo} has no setting {name}.")
         given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         values: dict[str, Any] = own | {k: v for k, v in given.items() if v is not None}
