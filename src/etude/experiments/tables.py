@@ -29,7 +29,7 @@ Figures = dict[str, float]
 FRESH_TASKS = 16_384
 """That each seed's policy is judged by; classic strategies are judged by as many for each seed."""
 PRINTED_TASKS = 1000
-"""That a printed mean is over."""
+"""That a printed mean is over, as far as we know: none of our sources confirms it."""
 NOTES = (
     "RL² learns from the means of rewards, which these tasks know; it sees what was paid.",
     "Its policy is associative: it multiplies observation, action and reward.",
