@@ -158,7 +158,7 @@ def classic_bandits(bandit: Bandit, options: Options) -> dict[str, Totals]:
 
 MDPS: dict[int, Figures] = {10: {"random": 100.1, "PSRL": 138.1, "RL²": 156.2}}
 """By episodes: the printed sums of rewards."""
-MDP_STEPS = 12_000_000
+MDP_STEPS = 20_000_000
 MDP_SETTINGS: dict[str, Any] = dict(
     batch=128,
     minibatches=4,
