@@ -1,16 +1,19 @@
 """Reproductions: their short versions run, and their verdicts say what the numbers say."""
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 from typing import Any, cast
 
+import jax
 import numpy as np
 import pytest
 
 from etude import envs
 from etude.adaptation.algorithms import make_method
 from etude.adaptation.config import AdaptConfig
+from etude.adaptation.method import draw_tasks
 from etude.adaptation.trainer import AdaptRun
 from etude.errors import UserError
 from etude.experiments import (
@@ -137,43 +140,84 @@ def test_one_curve_passes_another_for_good():
 RISING = {"MAML": 1.0, "E-MAML": 2.0, "RL²": 3.0, "E-RL²": 4.0}
 
 
-def verdicts(run, monkeypatch, levels) -> list[bool]:
-    """What an experiment says of curves that stay at these levels, but for a little noise."""
-    lines = {label: Line([], [level] * 4) for label, level in levels.items()}
+def verdicts(run, monkeypatch, early, late) -> list[bool]:
+    """What an experiment says of curves that are at one level over the first 10M steps and at
+    another at the end, but for a little noise; who ends higher solves fewer mazes."""
+    lines = {x: Line([], [early[x]] * 2 + [9.0] * 2 + [late[x]] * 2) for x in early}
     monkeypatch.setattr(adaptation, "train_all", lambda configs, say: lines)
     monkeypatch.setattr(adaptation, "random_return", lambda training: 0.0)
-    monkeypatch.setattr(adaptation, "solved", lambda training: np.zeros(2))
+    monkeypatch.setattr(adaptation, "solved", lambda x: -x.curve()[1][-1])
     monkeypatch.setattr(Line, "curve", noisy)
     return [v.holds for v in run(QUICK, print).verdicts]
 
 
 def noisy(self: Line) -> tuple[np.ndarray, np.ndarray]:
-    return np.arange(1.0, 5.0), np.array(self.returns)[:, None] + [-0.001, 0.001]
+    steps = np.linspace(0.0, 25e6, len(self.returns))
+    return steps, np.array(self.returns)[:, None] + [-0.001, 0.001]
 
 
 def test_orderings_in_krazy_world_are_told_from_the_curves(monkeypatch):
-    """E-MAML above MAML, RL² and E-RL² early; E-RL² above E-MAML late; MAML near E-MAML; E-RL² and
-    MAML above RL²."""
-    found = verdicts(adaptation.run_krazy, monkeypatch, RISING)
-    assert found == [True, False, False, True, False, True, False]
+    """Early: E-MAML above MAML, RL² and E-RL². Late: E-RL² above E-MAML, E-RL² above RL², MAML
+    above RL², MAML near E-MAML."""
     falling = {label: 5.0 - level for label, level in RISING.items()}
-    found = verdicts(adaptation.run_krazy, monkeypatch, falling)
-    assert found == [False, True, True, False, False, False, True]
     close = {"MAML": 1.0, "E-MAML": 1.05, "RL²": 0.5, "E-RL²": 2.0}
-    assert verdicts(adaptation.run_krazy, monkeypatch, close)[4]
+    early = [(RISING, [True, False, False]), (falling, [False, True, True])]
+    late = [
+        (RISING, [True, True, False, False]),
+        (falling, [False, False, True, False]),
+        (close, [True, True, True, True]),
+    ]
+    for (first, then_first), (last, then_last) in itertools.product(early, late):
+        found = verdicts(adaptation.run_krazy, monkeypatch, first, last)
+        assert found == then_first + then_last
 
 
 def test_orderings_in_mazes_are_told_from_the_curves(monkeypatch):
-    assert verdicts(adaptation.run_mazes, monkeypatch, RISING) == [True, True, True]
+    """RL² and E-RL² above MAML and E-MAML, E-RL² above RL², E-MAML above MAML: at the end, and by
+    how many mazes are solved."""
     swapped = {"MAML": 2.0, "E-MAML": 1.0, "RL²": 4.0, "E-RL²": 1.5}
-    assert verdicts(adaptation.run_mazes, monkeypatch, swapped) == [False, False, False]
+    for late, expected in (
+        (RISING, [True] * 6),
+        (swapped, [True, True, False, True, False, False]),
+    ):
+        found = verdicts(adaptation.run_mazes, monkeypatch, RISING, late)
+        assert found == expected + [not x for x in expected]
+
+
+@pytest.mark.parametrize("algo", ["emaml", "erl2"])
+def test_what_is_measured_is_what_was_played_before_and_after(algo):
+    """In Krazy World's easy level what a goal pays is all there is, so that goals are returns."""
+    config = AdaptConfig(algo=algo, steps=1, batch=4, episodes=5)
+    part = Untrained(AdaptRun.untraced(config), RunFolder(Path("nowhere")))
+    found = adaptation.measured(part, adaptation.explored)
+    method, policies = part.run.method, part.policies
+    task_key, key = jax.random.split(jax.random.fold_in(jax.random.key(0), adaptation.MEASURED))
+    tasks = draw_tasks(method.env, task_key, adaptation.FRESH_TASKS)
+    played, scores = jax.jit(method.collect)(jax.tree.map(lambda x: x[0], policies), tasks, key)
+    if algo == "emaml":
+        rewards = (x.episodes.reward for x in (played.inner[0], played.outer))
+        before, after = (x.sum(axis=1) for x in rewards)
+        first = before
+    else:
+        totals = np.asarray(played.reward).reshape(5, method.env.horizon, -1).sum(axis=1)
+        first, before, after = totals[:1], totals[:3], totals[3:]
+    pairs = [
+        (found[adaptation.FOUND], before),
+        (found[adaptation.REACHED], after),
+        (np.mean(scores.before), first),
+        (np.mean(scores.after), after),
+    ]
+    for ours, returns in pairs:
+        assert float(ours) == pytest.approx(float(np.mean(returns)), rel=1e-5)
+    assert found[adaptation.FOUND] != found[adaptation.REACHED]
+    assert 0.5 < found[adaptation.DEATHS] < 1.0 and 1.0 < found[adaptation.KINDS] < 4.0
 
 
 def test_exploration_is_told_from_what_was_measured(monkeypatch):
     """E-MAML with the most kinds, RL² with the fewest goals, E-RL² with more kinds than RL²; and
     then the other way round."""
     order = dict(zip(["RL²", "MAML", "E-RL²", "E-MAML"], np.arange(1.0, 5.0), strict=True))
-    for sign, expected in ((1.0, [True] * 3), (-1.0, [False] * 3)):
+    for sign, expected in ((1.0, [True] * 7), (-1.0, [False] * 7)):
         measures = {
             label: {
                 adaptation.KINDS: sign * level,

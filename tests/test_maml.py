@@ -53,9 +53,20 @@ def trajectories():
     return jax.vmap(episode)(places, actions, REWARDS[places, actions]), jnp.asarray(chances)
 
 
-def likelihoods(agent):
-    """Of every trajectory, under the agent's policy."""
+def batches(number):
+    """All that `number` episodes, side by side, can be, and how likely the environment makes it."""
     episodes, chances = trajectories()
+    chosen = np.array(list(itertools.product(range(len(chances)), repeat=number)))
+
+    def together(x):
+        return jnp.concatenate([x[chosen[:, i]] for i in range(number)], axis=2)
+
+    return jax.tree.map(together, episodes), jnp.prod(chances[chosen], axis=1)
+
+
+def likelihoods(agent, number=1):
+    """Of every batch of trajectories, under the agent's policy."""
+    episodes, chances = batches(number)
     log_likelihood = jax.vmap(lambda e: e.log_likelihood(agent.policy))(episodes)
     return chances * jnp.exp(jnp.sum(log_likelihood, axis=(1, 2)))
 
@@ -74,10 +85,14 @@ def exact(agent):
     return jnp.sum(likelihoods(agent) * returns_of_each())
 
 
-def adapted(agent, kind="plain"):
-    """The agent after a step on each of the trajectories."""
-    episodes, _ = trajectories()
-    return jax.vmap(lambda e: adapt(agent, RATE, e, to_go(e), kind))(episodes)
+def same_rates(agent):
+    return jax.tree.map(lambda _: jnp.asarray(RATE), agent)
+
+
+def adapted(agent, kind="plain", number=1):
+    """The agent after a step on each of the batches."""
+    episodes, _ = batches(number)
+    return jax.vmap(lambda e: adapt(agent, same_rates(agent), e, to_go(e), kind))(episodes)
 
 
 def assert_same_trees(a, b):
@@ -91,17 +106,16 @@ def on_policy(agent, episodes):
     return dataclasses.replace(episodes, log_prob=old)
 
 
-def estimated(agent, exploration, kind="plain"):
-    """The mean of the sampled meta-gradient over all pairs of trajectories before and after."""
-    episodes, _ = trajectories()
-    before = likelihoods(agent)
-    after = jax.vmap(likelihoods)(adapted(agent, kind))  # before × after
+def estimated(agent, exploration, kind="plain", number=1):
+    """The mean of the sampled meta-gradient over all batches before and trajectories after."""
+    before = likelihoods(agent, number)
+    after = jax.vmap(likelihoods)(adapted(agent, kind, number))  # before × after
 
     def sampled(first, second, total):
         """What one pair says: the policy gradient through the step, and E-MAML's term."""
 
         def loss(agent):
-            new = adapt(agent, RATE, first, to_go(first), kind)
+            new = adapt(agent, same_rates(agent), first, to_go(first), kind)
             played = on_policy(new, second)
             advantage = jnp.full((STEPS, 1), total)
             return STEPS * clipped_loss(new, played, advantage, 0.2) + exploration * (
@@ -112,20 +126,22 @@ def estimated(agent, exploration, kind="plain"):
 
     over_second = jax.vmap(sampled, in_axes=(None, 0, 0))
     gradients = jax.vmap(over_second, in_axes=(0, None, None))(
-        episodes, episodes, returns_of_each()
+        batches(number)[0], trajectories()[0], returns_of_each()
     )
     weight = before[:, None] * after
     return jax.tree.map(lambda g: -jnp.tensordot(weight, g, axes=2), gradients)
 
 
-@pytest.mark.parametrize("kind", ["plain", "lvc", "dice"])
-def test_emaml_is_the_gradient_of_the_expected_outcome(kind):
+@pytest.mark.parametrize("kind, number", [("plain", 1), ("lvc", 1), ("dice", 1), ("lvc", 2)])
+def test_emaml_is_the_gradient_of_the_expected_outcome(kind, number):
     agent = make_agent()
 
     def objective(agent):
-        return jnp.sum(likelihoods(agent) * jax.vmap(exact)(adapted(agent, kind)))
+        outcomes = jax.vmap(exact)(adapted(agent, kind, number))
+        return jnp.sum(likelihoods(agent, number) * outcomes)
 
-    assert_same_trees(jax.jit(lambda a: estimated(a, 1.0, kind))(agent), jax.grad(objective)(agent))
+    ours = jax.jit(lambda a: estimated(a, 1.0, kind, number))(agent)
+    assert_same_trees(ours, jax.grad(objective)(agent))
 
 
 def test_maml_leaves_out_where_it_sampled():
@@ -181,18 +197,28 @@ def test_first_order_takes_the_step_as_a_constant():
     agent, episodes = make_agent(), jax.tree.map(lambda x: x[3], trajectories()[0])
 
     def after(agent, first_order):
-        return exact(adapt(agent, RATE, episodes, to_go(episodes), first_order=first_order))
+        return exact(
+            adapt(agent, same_rates(agent), episodes, to_go(episodes), first_order=first_order)
+        )
 
     simple = jax.grad(lambda a: after(a, True))(agent)
-    assert_same_trees(simple, jax.grad(exact)(adapt(agent, RATE, episodes, to_go(episodes))))
+    assert_same_trees(
+        simple, jax.grad(exact)(adapt(agent, same_rates(agent), episodes, to_go(episodes)))
+    )
     full = jax.grad(lambda a: after(a, False))(agent)
     assert any((x != y).any() for x, y in zip(*map(jax.tree.leaves, (simple, full)), strict=True))
 
 
 def test_each_leaf_may_have_its_own_rate():
     agent, episodes = make_agent(), jax.tree.map(lambda x: x[3], trajectories()[0])
-    rates = jax.tree.map(lambda x: jnp.zeros(()), agent)
-    assert_same_trees(adapt(agent, rates, episodes, to_go(episodes)), agent)
+    number = len(jax.tree.leaves(agent))
+    rates = jax.tree.unflatten(jax.tree.structure(agent), [RATE * (i == 1) for i in range(number)])
+    moved = jax.tree.leaves(adapt(agent, same_rates(agent), episodes, to_go(episodes)))
+    expected = jax.tree.leaves(agent)
+    assert (moved[1] != expected[1]).any() and (moved[0] != expected[0]).any()
+    expected[1] = moved[1]
+    ours = adapt(agent, jax.tree.map(jnp.asarray, rates), episodes, to_go(episodes))
+    assert_same_trees(jax.tree.leaves(ours), expected)
 
 
 # --- Episodes ------------------------------------------------------------------------------------

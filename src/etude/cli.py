@@ -284,7 +284,7 @@ def plot(runs: tyro.conf.Positional[tuple[str, ...]], out: str = "curves.png") -
 def play(
     run: tyro.conf.Positional[str],
     out: str | None = None,
-    episodes: int = 3,
+    episodes: int | None = None,
     seed: int = 0,
     agent: int = 0,
     greedy: bool = False,
@@ -295,24 +295,25 @@ def play(
     Args:
         run: Run folder.
         out: Where the GIF goes; by default play.gif in the run folder.
-        episodes: How many episodes to play: of one trial (RL²), or one before adapting and the
-            others after (MAML).
+        episodes: How many episodes to play: of one trial (RL²; by default all), or one before
+            adapting and the others after (MAML); by default 3.
         seed: Random seed of the episodes.
         agent: Which of the run's seeds to play.
         greedy: Take the likeliest action instead of sampling.
         show: Also show it in the terminal.
     """
-    from etude.play import MAX_STEPS, adapts_by_gradient, play_run
+    from etude.play import MAX_STEPS, plan, play_run
 
-    if episodes < 1:
+    if episodes is not None and episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {episodes}.")
     if not checks.seed(seed):
         raise UserError(f"--seed must be {checks.SEED}, not {seed}.")
+    planned, about = plan(run)
+    episodes = episodes or planned
     path, returns = play_run(run, out, episodes, seed, agent, greedy, show)
     total = ", ".join(f"{x:.3g}" for x in returns) or "none ended"
     cut = "" if len(returns) == episodes else f" (stopped after {MAX_STEPS} steps)"
-    first = "; the first is before adapting" if adapts_by_gradient(run) else ""
-    say(f"Wrote {path}; returns of the episodes: {total}{cut}{first}")
+    say(f"Wrote {path}; returns of the episodes: {total}{cut}{about}")
 
 
 def _configure_jax() -> None:

@@ -46,9 +46,15 @@ def play_run(
     return path, returns
 
 
-def adapts_by_gradient(run: str) -> bool:
-    """Whether the first episode that is played shows a policy that has not adapted yet."""
-    return RunFolder.open(run).config().get("algo") in GRADIENT_BASED
+def plan(run: str) -> tuple[int, str]:
+    """How many episodes show what a run learned, and what there is to say of them."""
+    config = RunFolder.open(run).config()
+    if "algo" not in config:
+        return 3, ""
+    if config["algo"] in GRADIENT_BASED:
+        return 3, "; the first is before adapting"
+    explore = config["explore"]
+    return config["episodes"], f"; the first {explore} of a trial are to explore" * bool(explore)
 
 
 Film = tuple[list[np.ndarray], list[bool], list[float]]

@@ -47,18 +47,16 @@ def _one(log_likelihood: Float[Array, "T N"]) -> Float[Array, "T N"]:
 
 def adapt(
     agent: Agent,
-    rates: PyTree[Float[Array, ""]] | float,
+    rates: PyTree[Float[Array, ""]],
     episodes: Episodes,
     advantage: Float[Array, "T N"],
     kind: Surrogate = "plain",
     first_order: bool = False,
 ) -> Agent:
-    """U(θ, τ̄): one step of gradient descent, with one rate for all or for each leaf its own."""
+    """U(θ, τ̄): one step of gradient descent, with a rate for each leaf."""
     gradient = jax.grad(surrogate_loss)(agent, episodes, advantage, kind)
     if first_order:
         gradient = jax.lax.stop_gradient(gradient)
-    if isinstance(rates, float):
-        rates = jax.tree.map(lambda _: jnp.asarray(rates), agent)
     return jax.tree.map(lambda x, g, rate: x - rate * g, agent, gradient, rates)
 
 

@@ -207,14 +207,17 @@ def kept_policies(work: AdaptRun, folder: RunFolder) -> Any:
 
 
 def judged(work: AdaptRun, policies: Any, number: int, again: int = 0) -> dict[str, Any]:
-    """Mean returns before and after adapting to fresh tasks, with intervals over both kinds."""
+    """Mean returns before and after adapting to fresh tasks, with intervals over seeds or, of one
+    seed, over tasks."""
     scores = work.judge(policies, number, again)
     found: dict[str, Any] = {"fresh_tasks": number}
     for name in ("before", "after"):
-        by_seed = list(getattr(scores, name))
-        low, high = stats.bootstrap_interval(by_seed)
-        means = [float(x.mean()) for x in by_seed]
-        found[name] = {"mean": float(np.mean(means)), "low": low, "high": high, "per_seed": means}
+        by_seed = np.asarray(getattr(scores, name), float)
+        means = by_seed.mean(axis=1)
+        mean, low, high = map(float, stats.t_interval(means))
+        if len(means) == 1:
+            low, high = stats.bootstrap_interval(list(by_seed))
+        found[name] = {"mean": mean, "low": low, "high": high, "per_seed": means.tolist()}
     return found
 
 

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -132,29 +131,36 @@ def _find_one(config: AdaptConfig) -> Training:
     return Training(run, new_folder(run, str(path)))
 
 
-@cache
 def code() -> str:
-    """Of what a training's numbers depend on beside its settings: the modules it uses, and JAX."""
+    """Of what a training's numbers depend on beside its settings: the modules it uses, and what
+    they use of others."""
     import etude
 
     root = Path(etude.__path__[0])
-    files = [*root.glob("adaptation/*.py"), *root.glob("envs/*.py")]
-    files += [root / f"{name}.py" for name in MODULES.split()]
+    files = {*root.glob("adaptation/*.py"), *root.glob("envs/*.py")}
+    files |= {root / f"{name}.py" for name in MODULES.split()}
+    files -= {root / "adaptation" / f"{name}.py" for name in OTHER.split()}
+    versions = " ".join(f"{name} {version(name)}" for name in LIBRARIES.split())
     texts = [path.read_bytes() for path in sorted(files)]
-    return hashlib.sha256(b"\0".join([version("jax").encode(), *texts])).hexdigest()
+    return hashlib.sha256(b"\0".join([versions.encode(), *texts])).hexdigest()
 
 
 MODULES = "agent distributions nn returns training trees types"
+OTHER = "classics watch"
+"""Of `adaptation`, what no training uses."""
+LIBRARIES = "jax jaxlib optax equinox gymnax"
 
 
 def _run_all(trainings: list[Training], say: Say) -> None:
     """Each in a process of its own, as many at once as there are cores. If one fails, all stop."""
-    progress = _Progress(trainings, say)
+    progress, planned = _Progress(trainings, say), code()
     waiting, running = list(trainings), dict[int, tuple[Training, subprocess.Popen]]()
     try:
         while waiting or running:
             for core in _cores():
                 if waiting and core not in running:
+                    if code() != planned:
+                        raise UserError("Etude's code was changed while it was training.")
                     training = waiting.pop(0)
                     running[core] = (training, _start(training, core))
             time.sleep(0.2)
