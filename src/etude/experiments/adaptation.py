@@ -26,7 +26,6 @@ SOURCE = "Stadie et al. 2018, arXiv 1803.01118"
 BySeed = dict[str, np.ndarray]
 """A value for each seed, by algorithm."""
 NAMES: dict[str, Algorithm] = {"MAML": "maml", "E-MAML": "emaml", "RL²": "rl2", "E-RL²": "erl2"}
-NO_SETTINGS: Mapping[Algorithm, Any] = {}
 FRESH_TASKS = 256
 NOTES = (
     "Tasks to learn from are always fresh, where the paper has 32.",
@@ -45,7 +44,7 @@ MAZE_NOTES = (
 
 
 def protocol(
-    tasks: str, steps: int, options: Options, settings: Mapping[Algorithm, Any] = NO_SETTINGS
+    tasks: str, steps: int, options: Options, settings: Mapping[Algorithm, Any]
 ) -> dict[str, AdaptConfig]:
     """All four algorithms as the paper compares them, but for the notes: one step of adaptation, or
     three episodes to explore and two that are scored, on 64 tasks to test on."""
@@ -101,7 +100,7 @@ KRAZY_STEPS = 25_000_000
 
 
 def train_krazy(options: Options, say: Say) -> dict[str, Trained]:
-    return train_all(protocol(KRAZY_WORLD, KRAZY_STEPS, options), say)
+    return train_all(protocol(KRAZY_WORLD, KRAZY_STEPS, options, {}), say)
 
 
 def run_krazy(options: Options, say: Say) -> Reproduction:
