@@ -98,6 +98,7 @@ def train_all(configs: dict[str, AdaptConfig], say: Say) -> dict[str, Trained]:
         part for by_seed in zip(*(x.parts for x in found.values()), strict=True) for part in by_seed
     ]
     _run_all([part for part in parts if part.folder.summary() is None], say)
+    say("All training is done; now it is judged, on fresh tasks.")
     return found
 
 
