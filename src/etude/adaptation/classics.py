@@ -147,7 +147,11 @@ def play_mdps(
         start = Known(jnp.zeros((*shape, mdp.states)), jnp.zeros(shape))
         return jnp.sum(jax.lax.scan(episode, start, jax.random.split(key, episodes))[1])
 
-    return jax.vmap(one)(jax.random.split(key, number))
+    # Some at a time: what is known of all at once would not fit into a cache.
+    return jax.lax.map(one, jax.random.split(key, number), batch_size=AT_ONCE)
+
+
+AT_ONCE = 256
 
 
 def _follow(
