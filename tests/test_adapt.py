@@ -21,6 +21,7 @@ from etude.adaptation.trainer import (
 from etude.adaptation.watch import adapt_and_watch
 from etude.distributions import log_prob
 from etude.errors import UserError
+from etude.play import plan
 from etude.runs import METRICS
 
 SHARED = dict(tasks="bandit:arms=2,pulls=6", batch=8, test_tasks=8, log_every=2, episodes=3)
@@ -233,7 +234,7 @@ def test_learned_rates_have_gradients():
     [
         (dict(tasks="catch"), "not a distribution of tasks"),
         (dict(tasks="krazy"), "did you mean 'krazy_world'"),
-        (dict(explore=3), "nothing would be paid"),
+        (dict(explore=3), "nothing would be scored"),
         (dict(batch=5), "equal --minibatches"),
         (dict(discount=1.5), "from 0 to 1"),
         (dict(surrogate="dice"), "rl2 has no setting surrogate"),
@@ -268,6 +269,21 @@ def test_a_policy_is_watched_while_it_adapts(algo):
         assert states[-1].dead or states[-1].time == work.method.env.horizon
         assert int(states[-1].goals) == total
         assert int(states[0].cell) == int(story.task.params.start)
+
+
+@pytest.mark.parametrize(
+    "settings, asked, planned",
+    [
+        (dict(algo="erl2", explore=2), None, (3, "; the first 2 are to explore")),
+        (dict(algo="erl2", explore=2), 1, (1, "; the first 1 are to explore")),
+        (dict(algo="rl2", explore=0), None, (3, "")),
+        (dict(algo="maml"), None, (3, "; the first is before adapting")),
+        (dict(algo="maml"), 5, (5, "; the first is before adapting")),
+    ],
+)
+def test_a_whole_trial_is_shown_unless_one_says_otherwise(settings, asked, planned, tmp_path):
+    new_folder(AdaptRun.untraced(small(**settings)), str(tmp_path / "run"))
+    assert plan(str(tmp_path / "run"), asked) == planned
 
 
 def test_a_run_can_only_grow(tmp_path):

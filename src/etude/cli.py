@@ -308,8 +308,7 @@ def play(
         raise UserError(f"--episodes must be at least 1, not {episodes}.")
     if not checks.seed(seed):
         raise UserError(f"--seed must be {checks.SEED}, not {seed}.")
-    planned, about = plan(run)
-    episodes = episodes or planned
+    episodes, about = plan(run, episodes)
     path, returns = play_run(run, out, episodes, seed, agent, greedy, show)
     total = ", ".join(f"{x:.3g}" for x in returns) or "none ended"
     cut = "" if len(returns) == episodes else f" (stopped after {MAX_STEPS} steps)"

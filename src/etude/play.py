@@ -46,15 +46,16 @@ def play_run(
     return path, returns
 
 
-def plan(run: str) -> tuple[int, str]:
-    """How many episodes show what a run learned, and what there is to say of them."""
+def plan(run: str, episodes: int | None) -> tuple[int, str]:
+    """How many episodes to play if one does not say, and what there is to tell of the first."""
     config = RunFolder.open(run).config()
     if "algo" not in config:
-        return 3, ""
+        return episodes or 3, ""
     if config["algo"] in GRADIENT_BASED:
-        return 3, "; the first is before adapting"
-    explore = config["explore"]
-    return config["episodes"], f"; the first {explore} of a trial are to explore" * bool(explore)
+        return episodes or 3, "; the first is before adapting"
+    number: int = episodes or config["episodes"]
+    explore = min(number, config["explore"])
+    return number, f"; the first {explore} are to explore" if explore else ""
 
 
 Film = tuple[list[np.ndarray], list[bool], list[float]]

@@ -26,7 +26,7 @@ class RunOptions:
     out: str | None = None
     """Folder for the run; by default a new one under runs/."""
     resume: str | None = None
-    """Continue the run in this folder, to its end or to a later one (--steps, --meta-steps)."""
+    """Continue the run in this folder, to its end or to a later one (by more steps)."""
     checkpoint_seconds: float = 30.0
     """Time between checkpoints; 0 for one after each line of metrics."""
     tensorboard: bool = False
@@ -159,7 +159,7 @@ def interruptible(work: Callable[[], Result], folder: RunFolder) -> Result:
     from etude.experiments.trainings import stop_all
 
     def quit(*_: object) -> NoReturn:
-        say("\nStopped; nothing was kept but long trainings, which go on when this is run again.")
+        say("\nStopped. Trainings are kept, and go on when this is run again; nothing else is.")
         stop_all()
         with suppress(OSError):
             folder.path.rmdir()

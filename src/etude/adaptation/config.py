@@ -52,7 +52,7 @@ class AdaptConfig:
     tasks: str = "krazy_world"
     """Where tasks come from: krazy_world, maze, bandit, tabular_mdp, with settings if any."""
     steps: int | None = None
-    """Environment steps of each seed."""
+    """Environment steps of each seed (2,000,000), rounded to whole updates."""
     seed: int = 0
     """Random seed; the same seed on the same machine gives the same bits."""
     seeds: int = 1
@@ -62,9 +62,9 @@ class AdaptConfig:
     test_tasks: int = 64
     """Tasks that are never learned from, on which each update is tested."""
     batch: int | None = None
-    """Tasks in each update."""
+    """Tasks in each update (64; maml and emaml: 32)."""
     episodes: int | None = None
-    """Of each task: those of a trial, or those that each step of adaptation learns from."""
+    """Of each task: those of a trial (5), or those that a step of adaptation learns from (20)."""
     learning_rate: float = 1e-3
     """Step size of Adam."""
     schedule: Schedule = "constant"
@@ -76,37 +76,37 @@ class AdaptConfig:
     clip: float = 0.2
     """How far PPO lets the policy go from the one that played."""
     epochs: int | None = None
-    """Times that each batch is learned from."""
+    """Times that each batch is learned from (4; by policy gradient once)."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
 
     cell: Cell | None = None
-    """Of a recurrent policy: gru or lstm."""
+    """Of a recurrent policy: gru (unless one says) or lstm."""
     hidden: int | None = None
-    """Size of its state."""
+    """Size of its state (64)."""
     associative: bool = False
     """Whether it multiplies what belongs together; learns faster where observations are few."""
     explore: int | None = None
-    """First episodes of a trial, which are not paid for (erl2) and not scored (both)."""
+    """First episodes of a trial (3), which are not paid for (erl2) and not scored (both)."""
     minibatches: int | None = None
-    """Parts into which an epoch of a recurrent policy divides the batch."""
+    """Parts into which an epoch of a recurrent policy divides the batch (2)."""
 
     torso: tuple[int, ...] | None = None
-    """Widths of the layers of a policy that adapts by gradient."""
+    """Widths of the layers of a policy that adapts by gradient (64 64)."""
     inner_steps: int | None = None
-    """Steps of adaptation."""
+    """Steps of adaptation (1)."""
     inner_rate: float | None = None
-    """Their step size."""
+    """Their step size (5; smaller where episodes are long and advantages noisy, as in mazes)."""
     learn_rates: bool = False
     """Whether each part of the policy learns a step size of its own, starting from that."""
     surrogate: Surrogate | None = None
-    """Loss of the steps of adaptation: plain, lvc or dice."""
+    """Loss of the steps of adaptation: plain, lvc (unless one says) or dice."""
     first_order: bool = False
     """Whether the steps are taken as constants."""
     exploration: float | None = None
-    """Weight of E-MAML's term; 0 is MAML."""
+    """Weight of E-MAML's term (1); 0 is MAML."""
     outer: Outer | None = None
-    """How the start of adaptation is learned: ppo, or pg (policy gradient, one epoch)."""
+    """How the start is learned: ppo (unless one says), or pg (policy gradient, one epoch)."""
     log_every: int | None = None
     """Updates between two lines of metrics."""
 
@@ -165,7 +165,7 @@ def _check_recurrent(values: dict[str, Any]) -> None:
     if explore >= episodes:
         raise UserError(
             f"A trial of {episodes} episodes cannot have {explore} to explore: nothing would be "
-            "paid."
+            "scored."
         )
     if values["batch"] % values["minibatches"]:
         raise UserError(

@@ -41,8 +41,10 @@ class Maze(environment.Environment[Any, Any]):
 
     def __init__(self, size: int = 10, horizon: int = 0):
         super().__init__()
-        if size < 4 or horizon < 0:
-            raise ValueError(f"A maze cannot have size {size} and horizon {horizon}.")
+        if size < 4:
+            raise ValueError(f"The size of a maze must be at least 4, not {size}.")
+        if horizon < 0:
+            raise ValueError(f"The horizon of a maze must be at least 1, not {horizon}.")
         self.rooms = size // 2
         self.grid = 2 * self.rooms + 1
         self.horizon = horizon or 10 * size

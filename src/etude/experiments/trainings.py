@@ -62,6 +62,12 @@ class Trained:
     def config(self) -> AdaptConfig:
         return self.parts[0].run.config
 
+    @property
+    def steps(self) -> int:
+        """Of each seed."""
+        run = self.parts[0].run
+        return run.updates * run.method.steps_per_update
+
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
         """Steps, and the return on test tasks after adapting, a column for each seed."""
         records = [part.folder.metrics() for part in self.parts]
@@ -93,7 +99,7 @@ def train_all(configs: dict[str, AdaptConfig], say: Say) -> dict[str, Trained]:
         done = sum(part.folder.summary() is not None for part in trained.parts)
         where = ", ".join(str(part.folder.path) for part in trained.parts)
         seeds = f"{len(trained.parts)} seeds, {done} of them done before"
-        say(f"{label}: {trained.config.steps:,} steps, {seeds} → {where}")
+        say(f"{label}: {trained.steps:,} steps, {seeds} → {where}")
     parts = [
         part for by_seed in zip(*(x.parts for x in found.values()), strict=True) for part in by_seed
     ]
