@@ -20,8 +20,11 @@ demo: $(READY)
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Etude needs Python 3.11 or later.')"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	# Exactly what is locked: with its dependencies left to pip, a release newer than the lock would
+	# have them resolved anew. `pip check` then says whether the lock is complete.
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip check
 	touch $(READY)
 
 # Pins every dependency for all supported platforms and Pythons, with hashes.
