@@ -17,11 +17,11 @@ lint: $(READY)
 demo: $(READY)
 	$(BIN)/etude train --env catch:rows=5,columns=5 --rule actor_critic --steps 60000 --seeds 2 --out runs/demo-$$(date +%Y%m%d-%H%M%S)
 
+# Installs exactly what is locked: left to itself, pip would resolve extras anew as soon as a release
+# newer than the lock appears. `pip check` then says whether the lock is complete.
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Etude needs Python 3.11 or later.')"
 	$(PYTHON) -m venv $(VENV)
-	# Exactly what is locked: with its dependencies left to pip, a release newer than the lock would
-	# have them resolved anew. `pip check` then says whether the lock is complete.
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	$(BIN)/python -m pip check

@@ -15,11 +15,11 @@ import jax
 
 from benchmarks.measure import Measured, measure
 from etude import envs
-from etude import rollout as acting
+from etude.acting import jax_source as acting
 from etude.adaptation.algorithms import ByGradient, Played, make_method
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.method import draw_tasks
-from etude.agent import Agent, Heads, NetworkConfig
+from etude.core.agent import Agent, Heads, NetworkConfig
 
 STEPS, ENVS = 100, 256
 

@@ -21,16 +21,17 @@ from jaxtyping import Array, Int
 
 from benchmarks.measure import Measured, measure
 from etude import envs, rules
-from etude import rollout as acting
-from etude.agent import Agent, NetworkConfig
-from etude.discovery import Discovery, Lifetime, MetaValue, meta_gradient
-from etude.discovery.metagradient import Memory
+from etude.acting import jax_source as acting
+from etude.core.agent import Agent, NetworkConfig
+from etude.core.learner import Learner
+from etude.core.optim import adam
+from etude.core.packing import pack
+from etude.core.types import Rollout
 from etude.envs import Task
 from etude.envs.catch import Catch
-from etude.learner import Learner
-from etude.optim import adam
-from etude.packing import pack
-from etude.types import Rollout
+from etude.meta.discovery.meta_value import MetaValue
+from etude.meta.discovery.problem import Discovery, Lifetime
+from etude.meta.gradient import Memory, meta_gradient
 
 ENVS, STEPS, VALIDATION_STEPS = 32, 16, 32
 NETWORK = NetworkConfig(torso=(512, 512), model=256, head=256)

@@ -13,15 +13,15 @@ import jax.numpy as jnp
 
 from benchmarks.measure import Measured, measure
 from etude import envs, rules
-from etude import rollout as acting
-from etude.agent import Agent, NetworkConfig
-from etude.config import TrainConfig
-from etude.learner import Learner, update
-from etude.optim import adam
-from etude.presets import resolve
+from etude.acting import jax_source as acting
+from etude.core.agent import Agent, NetworkConfig
+from etude.core.learner import Learner, update
+from etude.core.optim import adam
+from etude.core.types import Rollout
 from etude.rules.actor_critic import ActorCritic
-from etude.training import Training
-from etude.types import Rollout
+from etude.training.config import TrainConfig
+from etude.training.iteration import Training
+from etude.training.presets import resolve
 
 
 def random_rollout(steps: int, batch: int, observation: int, actions: int) -> Rollout:

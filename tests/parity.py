@@ -11,17 +11,18 @@ import numpy as np
 import optax
 import pytest
 
-from etude.agent import Agent, NetworkConfig
-from etude.discovery import Lifetime, MetaValue, MetaValueConfig
+from etude.core.agent import Agent, NetworkConfig
+from etude.core.learner import Learner
+from etude.core.moments import Moments
+from etude.core.nn import LSTMState
+from etude.core.optim import AdamState, adam
+from etude.core.types import Rollout
 from etude.errors import UserError
-from etude.learner import Learner
-from etude.moments import Moments
-from etude.nn import LSTMState
-from etude.optim import AdamState, adam
+from etude.meta.discovery.meta_value import MetaValue, MetaValueConfig
+from etude.meta.discovery.problem import Lifetime
 from etude.rules import weights
-from etude.rules.disco import Disco, DiscoState
-from etude.storage import from_arrays, named_leaves
-from etude.types import Rollout
+from etude.rules.disco.rule import Disco, DiscoState
+from etude.runs.storage import from_arrays, named_leaves
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("ETUDE_PARITY_DIR") or ROOT / "../shared/parity")

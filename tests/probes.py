@@ -10,10 +10,10 @@ from flax import struct
 from gymnax.environments import environment, spaces
 from jaxtyping import Array
 
-from etude.agent import Heads
-from etude.distributions import log_prob
-from etude.returns import lambda_returns
-from etude.rules.base import Rule
+from etude.core.agent import Heads
+from etude.core.distributions import log_prob
+from etude.core.returns import lambda_returns
+from etude.core.rule import Rule
 
 
 class ProbeState(eqx.Module):

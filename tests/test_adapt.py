@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from etude.adaptation.config import AdaptConfig
-from etude.adaptation.trainer import (
+from etude.adaptation.run import (
     AdaptRun,
     judged,
     kept_policies,
@@ -19,10 +19,10 @@ from etude.adaptation.trainer import (
     run,
 )
 from etude.adaptation.watch import adapt_and_watch
-from etude.distributions import log_prob
+from etude.cli.film import plan
+from etude.core.distributions import log_prob
 from etude.errors import UserError
-from etude.play import plan
-from etude.runs import METRICS
+from etude.runs.folder import METRICS
 
 SHARED = dict(tasks="bandit:arms=2,pulls=6", batch=8, test_tasks=8, log_every=2, episodes=3)
 

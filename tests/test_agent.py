@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude.agent import Agent, Heads, NetworkConfig
+from etude.core.agent import Agent, Heads, NetworkConfig
 from etude.errors import UserError
-from etude.storage import named_leaves
+from etude.runs.storage import named_leaves
 from tests.conftest import random_like
 
 HEADS = Heads(state={"pi": 3, "y": 5}, action={"q": 4, "z": 2})

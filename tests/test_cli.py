@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etude import cli
-from etude.storage import read_arrays
+from etude.cli import commands as cli
+from etude.runs.storage import read_arrays
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = ["--env", "catch:rows=4,columns=3", "--rule", "actor_critic", "--torso", "8"]
@@ -322,7 +322,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_keeps_the_last_checkpoint(
     arguments = ["train", "--resume", "run", "--steps", "64000", "--checkpoint-seconds", "0"]
     code = f"""
 import resource, sys
-from etude import cli
+from etude.cli import commands as cli
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 sys.argv = ["etude", *{arguments}]
 cli.main()

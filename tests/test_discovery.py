@@ -11,21 +11,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude import loop, rules, specs
-from etude.discovery import population
-from etude.discovery.check import Check, Outcome, score
-from etude.discovery.config import DiscoverConfig
-from etude.discovery.population import Group, RuleUpdate, apply_updates
-from etude.discovery.report import describe
-from etude.discovery.trainer import DiscoveryRun, kept_rule, new_folder, run
+from etude import rules
+from etude.core.optim import AdamState
 from etude.envs import make
 from etude.errors import UserError
-from etude.optim import AdamState
+from etude.meta.discovery import population
+from etude.meta.discovery.check import Check, Outcome, score
+from etude.meta.discovery.config import DiscoverConfig
+from etude.meta.discovery.population import Group, RuleUpdate, apply_updates
+from etude.meta.discovery.report import describe
+from etude.meta.discovery.run import DiscoveryRun, kept_rule, new_folder, run
 from etude.rules import Rule
 from etude.rules.actor_critic import ActorCritic
-from etude.rules.disco import Disco
+from etude.rules.disco.rule import Disco
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
-from etude.trainer import train
+from etude.runs import loop
+from etude.settings import split_specs
+from etude.training.run import train
 from tests.conftest import random_like
 from tests.probes import LearnedDiscount
 from tests.test_cli import ROOT, kill_when, logged, start
@@ -157,7 +159,7 @@ def test_first_ages_are_spread_over_the_lifetimes(group, rule):
 def test_a_list_of_environments():
     text = "catch:rows=5,columns=6, gymnax/CartPole-v1,my:Env:size=4,catch"
     expected = ["catch:rows=5,columns=6", "gymnax/CartPole-v1", "my:Env:size=4", "catch"]
-    assert specs.split_list(text) == expected
+    assert split_specs(text) == expected
 
 
 @pytest.mark.parametrize(

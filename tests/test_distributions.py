@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude.distributions import entropy, kl_divergence, log_prob, select_action
+from etude.core.distributions import entropy, kl_divergence, log_prob, select_action
 
 pytestmark = pytest.mark.usefixtures("x64")
 

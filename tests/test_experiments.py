@@ -14,7 +14,7 @@ from etude import envs
 from etude.adaptation.algorithms import make_method
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.method import draw_tasks
-from etude.adaptation.trainer import AdaptRun
+from etude.adaptation.run import AdaptRun
 from etude.errors import UserError
 from etude.experiments import (
     EXPERIMENTS,
@@ -29,7 +29,7 @@ from etude.experiments import (
 from etude.experiments.base import at_the_end
 from etude.experiments.frodo import after_a_switch, compared
 from etude.experiments.trainings import Trained, Training, train_all
-from etude.runs import RunFolder
+from etude.runs.folder import RunFolder
 
 QUICK = Options(quick=True, seeds=2, seed=0)
 

@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude.agent import Agent, NetworkConfig
-from etude.learner import Learner, mean_loss, update
-from etude.optim import adam
-from etude.rules.disco import Disco, DiscoConfig
-from etude.storage import named_leaves
-from etude.types import Rollout
+from etude.core.agent import Agent, NetworkConfig
+from etude.core.learner import Learner, mean_loss, update
+from etude.core.optim import adam
+from etude.core.types import Rollout
+from etude.rules.disco.rule import Disco, DiscoConfig
+from etude.runs.storage import named_leaves
 from tests.conftest import random_like
 
 pytestmark = pytest.mark.usefixtures("x64")

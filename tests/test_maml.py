@@ -11,7 +11,7 @@ import pytest
 
 from etude.adaptation.episodes import Episodes, advantages, linear_values, play
 from etude.adaptation.maml import adapt, clipped_loss, exploration_loss, surrogate_loss
-from etude.agent import Agent, Heads, NetworkConfig
+from etude.core.agent import Agent, Heads, NetworkConfig
 from etude.envs import make
 from tests.conftest import random_like
 

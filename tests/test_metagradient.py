@@ -8,21 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude.agent import Agent, NetworkConfig
-from etude.discovery import (
-    Discovery,
-    Lifetime,
-    MetaValue,
-    MetaValueConfig,
-    meta_gradient,
-    metagradient,
-)
-from etude.discovery.metagradient import nearest_divisor
-from etude.learner import Learner
-from etude.moments import Moments
-from etude.packing import pack, unpack
-from etude.rules.disco import Disco
-from etude.storage import named_leaves
+from etude.core.agent import Agent, NetworkConfig
+from etude.core.learner import Learner
+from etude.core.moments import Moments
+from etude.core.packing import pack, unpack
+from etude.meta import gradient as metagradient
+from etude.meta.discovery.meta_value import MetaValue, MetaValueConfig
+from etude.meta.discovery.problem import Discovery, Lifetime
+from etude.meta.gradient import meta_gradient, nearest_divisor
+from etude.rules.disco.rule import Disco
+from etude.runs.storage import named_leaves
 from tests import parity
 from tests.conftest import random_like
 from tests.probes import LearnedDiscount

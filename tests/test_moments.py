@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude.moments import Moments
+from etude.core.moments import Moments
 
 pytestmark = pytest.mark.usefixtures("x64")
 

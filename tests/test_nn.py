@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude.nn import LSTM, MLP, Conv, Linear, LSTMState, ResidualConvNet, truncated_normal
-from etude.storage import named_leaves
+from etude.core.nn import LSTM, MLP, Conv, Linear, LSTMState, ResidualConvNet, truncated_normal
+from etude.runs.storage import named_leaves
 from tests.conftest import random_like
 
 KEY = jax.random.key(0)

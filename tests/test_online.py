@@ -8,23 +8,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude import optim, rules
-from etude.agent import Agent, NetworkConfig
-from etude.config import TrainConfig
-from etude.discovery import meta_gradient
+from etude import rules
+from etude.core import optim
+from etude.core.agent import Agent, NetworkConfig
+from etude.core.learner import Learner
+from etude.core.returns import lambda_returns
 from etude.envs import make
 from etude.errors import UserError
-from etude.learner import Learner
-from etude.online import Life, OnlineProblem, reference_rule
-from etude.presets import resolve
-from etude.returns import lambda_returns
+from etude.meta.gradient import meta_gradient
+from etude.meta.online import Life, OnlineProblem, reference_rule
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticTargets
 from etude.rules.frodo import Frodo, FrodoConfig
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
-from etude.runs import RunFolder
-from etude.storage import named_leaves
-from etude.trainer import Setup, open_folder, run, train
-from etude.training import Training, make_optimiser
+from etude.runs.folder import RunFolder
+from etude.runs.storage import named_leaves
+from etude.training.config import TrainConfig
+from etude.training.iteration import Training, make_optimiser
+from etude.training.presets import resolve
+from etude.training.run import Setup, open_folder, run, train
 from tests.conftest import random_like
 from tests.test_learner import ACTIONS, OBSERVATION, OPTIMISER, dead_leaves, make_rollout, stack
 from tests.test_metagradient import check_finite_differences

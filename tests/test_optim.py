@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from etude.optim import AdamState, adam, scale_by_adam
+from etude.core.optim import AdamState, adam, scale_by_adam
 
 pytestmark = pytest.mark.usefixtures("x64")
 

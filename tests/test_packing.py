@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from etude.agent import Agent, Heads, NetworkConfig
-from etude.learner import Learner
-from etude.optim import adam
-from etude.packing import PackedAgent, pack, unpack
+from etude.core.agent import Agent, Heads, NetworkConfig
+from etude.core.learner import Learner
+from etude.core.optim import adam
+from etude.core.packing import PackedAgent, pack, unpack
 from etude.rules.actor_critic import ActorCritic
 from tests.conftest import random_like
 

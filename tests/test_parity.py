@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude.learner import mean_loss, update
+from etude.core.learner import mean_loss, update
 from tests import parity
 
 LOGS = {

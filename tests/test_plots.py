@@ -6,12 +6,13 @@ import json
 import numpy as np
 import pytest
 
-from etude.discovery.report import _check_curve
+from etude.cli.film import own_picture
+from etude.cli.plots import plot_folders
 from etude.envs import Task, make
 from etude.envs.catch import Catch
 from etude.errors import UserError
-from etude.play import own_picture
-from etude.plots import band, plot_curves, plot_folders, smooth
+from etude.meta.discovery.report import _check_curve
+from etude.runs.figures import band, plot_curves, smooth
 
 
 def test_a_band_is_the_mean_and_students_interval():

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude.replay import Replay, join
-from etude.types import Rollout
+from etude.acting.replay import Replay, join
+from etude.core.types import Rollout
 
 
 def numbered(numbers, steps=2):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from etude import returns
+from etude.core import returns
 
 pytestmark = pytest.mark.usefixtures("x64")
 

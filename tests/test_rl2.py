@@ -18,10 +18,10 @@ from etude.adaptation.rl2 import (
     replay,
     trial_advantages,
 )
-from etude.distributions import log_prob
+from etude.core.distributions import log_prob
+from etude.core.nn import GRU
 from etude.envs import make
 from etude.envs.bandit import Bandit, BanditParams
-from etude.nn import GRU
 
 
 def trials_on(spec, episodes, number=6, **network):

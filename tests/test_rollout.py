@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from etude import envs
-from etude import rollout as acting
+from etude.acting import jax_source as acting
 
 
 def uniform(num_actions):

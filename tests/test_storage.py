@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from etude.core.nn import Linear
 from etude.errors import UserError
-from etude.nn import Linear
-from etude.storage import (
+from etude.runs.storage import (
     from_arrays,
     named_leaves,
     read_arrays,

@@ -9,15 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude import checks, envs, loop, rules
-from etude import rollout as acting
-from etude.config import TrainConfig
+from etude import envs, rules
+from etude.acting import jax_source as acting
 from etude.errors import UserError
-from etude.presets import ONLINE_SETTINGS, resolve
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
-from etude.runs import RunFolder
-from etude.trainer import Setup, new_folder, open_folder, run, train
-from etude.training import LAST_EPISODES, EpisodeLog
+from etude.runs import loop
+from etude.runs.folder import RunFolder
+from etude.settings import check_types
+from etude.training.config import TrainConfig
+from etude.training.iteration import LAST_EPISODES, EpisodeLog
+from etude.training.presets import ONLINE_SETTINGS, resolve
+from etude.training.run import Setup, new_folder, open_folder, run, train
 from tests.probes import LearnedDiscount
 
 QUICK = dict(torso=(8,), batch=8, rollout=4, log_every=5, steps=640, learning_rate=1e-3)
@@ -292,7 +294,7 @@ class Typed:
     way: Literal["up", "down"] = "up"
 
     def __post_init__(self):
-        checks.typed(self)
+        check_types(self)
 
 
 @pytest.mark.parametrize(

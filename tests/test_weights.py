@@ -13,7 +13,7 @@ import pytest
 
 from etude.errors import UserError
 from etude.rules import weights
-from etude.storage import named_leaves
+from etude.runs.storage import named_leaves
 from tests import parity
 
 REAL_SHA256 = weights.SHA256

@@ -7,14 +7,14 @@ from etude._malloc import keep_freed_memory
 
 if TYPE_CHECKING:
     from etude import envs, rules
-    from etude.agent import Agent, Heads, NetworkConfig
-    from etude.config import TrainConfig
+    from etude.core.agent import Agent, Heads, NetworkConfig
+    from etude.core.learner import Learner, update
+    from etude.core.optim import adam
+    from etude.core.types import Rollout
     from etude.errors import UserError
-    from etude.learner import Learner, update
-    from etude.optim import adam
     from etude.rules import Rule
-    from etude.trainer import Result, train
-    from etude.types import Rollout
+    from etude.training.config import TrainConfig
+    from etude.training.run import Result, train
 
 keep_freed_memory()
 
@@ -36,14 +36,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "agent": ("Agent", "Heads", "NetworkConfig"),
-    "config": ("TrainConfig",),
+    "core.agent": ("Agent", "Heads", "NetworkConfig"),
+    "core.learner": ("Learner", "update"),
+    "core.optim": ("adam",),
+    "core.rule": ("Rule",),
+    "core.types": ("Rollout",),
     "errors": ("UserError",),
-    "learner": ("Learner", "update"),
-    "optim": ("adam",),
-    "rules": ("Rule",),
-    "trainer": ("Result", "train"),
-    "types": ("Rollout",),
+    "training.config": ("TrainConfig",),
+    "training.run": ("Result", "train"),
 }
 
 

@@ -9,7 +9,7 @@ def main() -> None:
     # Imports take seconds, in which Ctrl-C should be quiet as well. An exception would not do: JAX
     # has callbacks in which it would be printed and lost.
     before = signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-    from etude.cli import main
+    from etude.cli.commands import main
 
     signal.signal(signal.SIGINT, before)
     try:

@@ -21,10 +21,10 @@ from etude.adaptation.maml import adapt, clipped_loss, exploration_loss
 from etude.adaptation.method import Method, Scores
 from etude.adaptation.recurrent import RecurrentPolicy
 from etude.adaptation.rl2 import PPO, Learning, Trials, play_trials
-from etude.agent import Agent, Heads, NetworkConfig
-from etude.distributions import entropy
+from etude.core.agent import Agent, Heads, NetworkConfig
+from etude.core.distributions import entropy
+from etude.core.types import Metrics
 from etude.envs import Task
-from etude.types import Metrics
 
 
 class Recurrent(Method):

@@ -3,12 +3,20 @@
 import dataclasses
 from typing import Any, Literal
 
-from etude import checks
 from etude.adaptation.maml import Surrogate
 from etude.adaptation.recurrent import Cell
-from etude.checks import require
-from etude.config import Schedule
 from etude.errors import UserError
+from etude.settings import (
+    SEED_RANGE,
+    check_types,
+    is_cost,
+    is_count,
+    is_positive,
+    is_seed,
+    is_share,
+    require,
+)
+from etude.training.config import Schedule
 
 Algorithm = Literal["maml", "emaml", "rl2", "erl2"]
 GRADIENT_BASED = ("maml", "emaml")
@@ -111,17 +119,17 @@ class AdaptConfig:
     """Updates between two lines of metrics."""
 
     def __post_init__(self):
-        checks.typed(self)
+        check_types(self)
         numbers = (
             "steps seeds test_tasks batch episodes epochs hidden minibatches inner_steps torso"
         )
-        require(self, f"{numbers} log_every", checks.counts, "at least 1")
+        require(self, f"{numbers} log_every", is_count, "at least 1")
         require(self, "torso", lambda x: x, "one or more widths")
-        require(self, "seed", checks.seed, checks.SEED)
+        require(self, "seed", is_seed, SEED_RANGE)
         require(self, "train_tasks explore", lambda x: x >= 0, "0 or more")
-        require(self, "learning_rate clip inner_rate", checks.positive, "a positive number")
-        require(self, "discount td_lambda", checks.share, "from 0 to 1")
-        require(self, "entropy_cost exploration", checks.cost, "0 or more")
+        require(self, "learning_rate clip inner_rate", is_positive, "a positive number")
+        require(self, "discount td_lambda", is_share, "from 0 to 1")
+        require(self, "entropy_cost exploration", is_cost, "0 or more")
 
     @property
     def by_gradient(self) -> bool:

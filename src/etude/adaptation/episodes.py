@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from etude.distributions import log_prob
-from etude.returns import gae
-from etude.trees import choose
+from etude.core.distributions import log_prob
+from etude.core.returns import gae
+from etude.core.trees import choose
 
 Policy = Callable[[PyTree[Array]], Float[Array, "*batch A"]]
 """From observations to the logits of the actions."""

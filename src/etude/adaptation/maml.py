@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from etude.adaptation.episodes import Episodes
-from etude.agent import Agent
-from etude.returns import clipped_objective
+from etude.core.agent import Agent
+from etude.core.returns import clipped_objective
 
 Surrogate = Literal["plain", "lvc", "dice"]
 

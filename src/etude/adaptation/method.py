@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.episodes import TaskDistribution
+from etude.core.types import Metrics
 from etude.envs import Task
-from etude.types import Metrics
 
 
 class Scores(eqx.Module):

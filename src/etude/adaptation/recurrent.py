@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from etude.agent import HEAD_STD, Flatten
-from etude.nn import GRU, LSTM, Linear
+from etude.core.agent import HEAD_STD, Flatten
+from etude.core.nn import GRU, LSTM, Linear
 
 Cell = Literal["gru", "lstm"]
 CELLS = {"gru": GRU, "lstm": LSTM}

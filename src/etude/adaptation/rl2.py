@@ -17,10 +17,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from etude.adaptation.episodes import TaskDistribution, masked_mean, standardised
 from etude.adaptation.recurrent import RecurrentPolicy, Seen
-from etude.distributions import entropy, log_prob
-from etude.returns import clipped_objective
-from etude.trees import choose
-from etude.types import EXPECTED_REWARD, Metrics
+from etude.core.distributions import entropy, log_prob
+from etude.core.returns import clipped_objective
+from etude.core.trees import choose
+from etude.core.types import EXPECTED_REWARD, Metrics
 
 
 @runtime_checkable

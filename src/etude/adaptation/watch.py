@@ -11,7 +11,7 @@ from etude.adaptation.algorithms import ByGradient, Start
 from etude.adaptation.episodes import play
 from etude.adaptation.recurrent import RecurrentPolicy, Seen
 from etude.adaptation.rl2 import play_trials
-from etude.adaptation.trainer import AdaptRun
+from etude.adaptation.run import AdaptRun
 from etude.envs import Task
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from etude.core.types import EXPECTED_REWARD
 from etude.envs.pictures import board
-from etude.types import EXPECTED_REWARD
 
 
 class BanditParams(eqx.Module):

@@ -16,7 +16,6 @@ from gymnax.environments import spaces
 from gymnax.environments.environment import Environment
 from jaxtyping import PyTree
 
-from etude import specs
 from etude.envs.bandit import Bandit
 from etude.envs.catch import Catch
 from etude.envs.krazy_world import KrazyWorld
@@ -25,6 +24,7 @@ from etude.envs.random_walk import RandomWalk
 from etude.envs.signal_chain import SignalChain
 from etude.envs.tabular_mdp import TabularMDP
 from etude.errors import UserError, reason
+from etude.settings import as_type, replace_fields, split_spec
 
 BUILT_IN: dict[str, Callable[..., Environment]] = {
     "catch": Catch,
@@ -58,11 +58,11 @@ def available() -> dict[str, str]:
 
 def make(spec: str) -> Task:
     """The task that `spec` names; a `UserError` says what is wrong with it."""
-    name, settings = specs.split(spec)
+    name, settings = split_spec(spec)
     factory = _factory(name)
     accepted = _accepted_arguments(factory)
     arguments = {
-        key: specs.as_type(text, accepted[key], f"{key} of {name!r}")
+        key: as_type(text, accepted[key], f"{key} of {name!r}")
         for key, text in settings.items()
         if key in accepted
     }
@@ -86,7 +86,7 @@ def _with_fields(params: Any, fields: dict[str, str], name: str, accepted: list[
         raise UserError(
             f"Environment {name!r} has no setting {unknown[0]!r}; its settings are: {names}."
         )
-    return specs.replace_fields(params, fields, f"Environment {name!r}") if fields else params
+    return replace_fields(params, fields, f"Environment {name!r}") if fields else params
 
 
 def _factory(name: str) -> Callable[..., Any]:

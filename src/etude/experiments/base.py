@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from etude import stats
-from etude.plots import band, draw_band, figure_file, tidy
-from etude.runs import RunFolder
+from etude.runs.figures import band, draw_band, figure_file, tidy
+from etude.runs.folder import RunFolder
 
 Say = Callable[[str], None]
 """Shows a line of progress."""

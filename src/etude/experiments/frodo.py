@@ -19,7 +19,7 @@ from etude.experiments.walk import (
     by_switches,
     frodo_errors,
 )
-from etude.trainer import train
+from etude.training.run import train
 
 SOURCE = "Xu et al. 2020, arXiv 2007.08433, section 5"
 EXTENSION = "Qiu 2021, after Meta Pseudo Labels"

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude.adaptation.config import AdaptConfig
-from etude.adaptation.trainer import AdaptRun, kept_policies, new_folder
+from etude.adaptation.run import AdaptRun, kept_policies, new_folder
 from etude.errors import UserError
 from etude.experiments.base import Say
-from etude.progress import duration
-from etude.runs import CONFIG, RunFolder
+from etude.runs.folder import CONFIG, RunFolder
+from etude.text import duration
 
 MOST_SEEDS = 1000
 """No two experiments with other seeds share a training."""
@@ -152,7 +152,9 @@ def code() -> str:
     return hashlib.sha256(b"\0".join([versions.encode(), *texts])).hexdigest()
 
 
-MODULES = "agent distributions nn returns training trees types"
+MODULES = (
+    "core/agent core/distributions core/nn core/returns core/trees core/types training/iteration"
+)
 OTHER = "classics watch"
 """Of `adaptation`, what no training uses."""
 LIBRARIES = "jax jaxlib optax equinox gymnax"

@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from etude import envs, optim, rules
-from etude.config import TrainConfig
+from etude import envs, rules
+from etude.core import optim
 from etude.experiments.base import Options, Say
-from etude.online import OnlineTraining
-from etude.presets import resolve
+from etude.meta.online import OnlineTraining
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
-from etude.training import Training, rule_keys, seed_keys
+from etude.training.config import TrainConfig
+from etude.training.iteration import Training, rule_keys, seed_keys
+from etude.training.presets import resolve
 
 ITERATIONS_PER_SWITCH = 10
 SETTINGS: dict[str, Any] = dict(

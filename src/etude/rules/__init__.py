@@ -11,17 +11,17 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
-from etude import specs
-from etude.config import TrainConfig, lists_to_tuples
+from etude.core.rule import Rule
 from etude.errors import UserError, reason
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
-from etude.rules.base import Rule
-from etude.rules.disco import Disco, DiscoConfig
+from etude.rules.disco.rule import Disco, DiscoConfig
+from etude.rules.disco.weights import from_published, is_published_format, load_disco103
 from etude.rules.frodo import Frodo, FrodoConfig
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
 from etude.rules.policy_gradient import PolicyGradient, PolicyGradientConfig
-from etude.rules.weights import from_published, is_published_format, load_disco103
-from etude.storage import from_arrays, read_arrays, sha256_of, to_arrays, write_arrays
+from etude.runs.storage import from_arrays, read_arrays, sha256_of, to_arrays, write_arrays
+from etude.settings import as_text, join_spec, replace_fields, split_spec
+from etude.training.config import TrainConfig, lists_to_tuples
 
 __all__ = [
     "KINDS",
@@ -79,7 +79,7 @@ def kind_of(rule: Rule) -> str:
 
 def kind_named(spec: str) -> str:
     """The kind of the rule that a spec names."""
-    name, _ = specs.split(spec)
+    name, _ = split_spec(spec)
     if name in PUBLISHED:
         return PUBLISHED[name][0]
     return name if name in KINDS else _kind_in_file(_find_file(name))
@@ -96,11 +96,11 @@ def load(spec: str, *, seed: int = 0, observation: PyTree = None) -> Rule:
 
 def maker(spec: str, observation: PyTree = None) -> Callable[[PRNGKeyArray], Rule]:
     """What makes the rule a spec names, of which some part may be random."""
-    name, settings = specs.split(spec)
+    name, settings = split_spec(spec)
     if name not in KINDS:
         rule = _load_published(name, settings)
         return lambda key: rule
-    config = specs.replace_fields(KINDS[name].config(), settings, f"Rule {name}")
+    config = replace_fields(KINDS[name].config(), settings, f"Rule {name}")
     if hasattr(config, "fitted"):
         config = config.fitted(observation)
     return lambda key: KINDS[name].create(config, key=key)
@@ -111,12 +111,12 @@ def _load_published(name: str, settings: dict[str, str]) -> Rule:
     if name not in PUBLISHED:
         return _load_file(_find_file(name), settings)
     kind, load = PUBLISHED[name]
-    return load(specs.replace_fields(KINDS[kind].config(), settings, f"Rule {name}"))
+    return load(replace_fields(KINDS[kind].config(), settings, f"Rule {name}"))
 
 
 def learns_online(spec: str) -> bool:
     """Whether the rule a spec names is one that learns while agents are trained under it."""
-    name, _ = specs.split(spec)
+    name, _ = split_spec(spec)
     return name in KINDS and KINDS[name].learned_online
 
 
@@ -135,7 +135,7 @@ def spec_of(rule: Rule) -> str:
     fields = dataclasses.fields(KINDS[kind].config)
     given = {f.name: getattr(rule.config, f.name) for f in fields}  # type: ignore[attr-defined]
     changed = {f.name: given[f.name] for f in fields if given[f.name] != f.default}
-    return specs.join(kind, {name: specs.as_text(value) for name, value in changed.items()})
+    return join_spec(kind, {name: as_text(value) for name, value in changed.items()})
 
 
 def digest(rule: Rule) -> str:
@@ -146,7 +146,7 @@ def digest(rule: Rule) -> str:
 
 def suggested(spec: str) -> dict[str, Any]:
     """The settings of training that a rule's file suggests, as fields of `TrainConfig`."""
-    name, _ = specs.split(spec)
+    name, _ = split_spec(spec)
     if name in PUBLISHED or name in KINDS:
         return {}
     _, header = read_arrays(_find_file(name))
@@ -209,11 +209,11 @@ def _load_file(path: Path, settings: dict[str, str]) -> Rule:
     kind = KINDS[_kind_in_file(path)]
     arrays, header = read_arrays(path)
     if is_published_format(arrays):  # weights as DeepMind publishes them
-        config = specs.replace_fields(kind.config(), settings, f"Rule {path}")
+        config = replace_fields(kind.config(), settings, f"Rule {path}")
         return from_published(arrays, config, str(path))
     try:
         config = kind.config(**lists_to_tuples(header["config"]))
-        config = specs.replace_fields(config, settings, f"Rule {path}")
+        config = replace_fields(config, settings, f"Rule {path}")
         like = jax.eval_shape(lambda: kind.create(config, key=jax.random.key(0)))
     except UserError:
         raise

@@ -7,14 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from etude import checks
-from etude.agent import Agent, Heads
-from etude.checks import require
-from etude.distributions import entropy, log_prob
-from etude.moments import Moments
-from etude.returns import categorical_mean, two_hot_cross_entropy, vtrace
-from etude.rules.base import Rule
-from etude.types import Metrics, Rollout
+from etude.core.agent import Agent, Heads
+from etude.core.distributions import entropy, log_prob
+from etude.core.moments import Moments
+from etude.core.returns import categorical_mean, two_hot_cross_entropy, vtrace
+from etude.core.rule import Rule
+from etude.core.types import Metrics, Rollout
+from etude.settings import check_types, is_cost, is_odd_bins, is_positive, is_share, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,11 +38,11 @@ class ActorCriticConfig:
     does."""
 
     def __post_init__(self):
-        checks.typed(self)
-        require(self, "discount td_lambda", checks.share, "from 0 to 1")
-        require(self, "entropy_cost value_cost", checks.cost, "0 or more")
-        require(self, "bins", lambda x: x == 0 or checks.odd_bins(x), "0, or an odd number from 3")
-        require(self, "max_value", checks.positive, "a positive number")
+        check_types(self)
+        require(self, "discount td_lambda", is_share, "from 0 to 1")
+        require(self, "entropy_cost value_cost", is_cost, "0 or more")
+        require(self, "bins", lambda x: x == 0 or is_odd_bins(x), "0, or an odd number from 3")
+        require(self, "max_value", is_positive, "a positive number")
 
 
 class ActorCriticTargets(eqx.Module):

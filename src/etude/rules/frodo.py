@@ -7,13 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from etude import checks
-from etude.agent import Agent, Flatten, Heads
-from etude.checks import require
-from etude.nn import LSTM, Linear
+from etude.core.agent import Agent, Flatten, Heads
+from etude.core.nn import LSTM, Linear
+from etude.core.rule import Rule, fitted_to
+from etude.core.types import Metrics, Rollout
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticTargets
-from etude.rules.base import Rule, fitted_to
-from etude.types import Metrics, Rollout
+from etude.settings import check_types, is_cost, is_count, is_share, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +39,10 @@ class FrodoConfig:
     """Axes of each part of an observation; found out by itself."""
 
     def __post_init__(self):
-        checks.typed(self)
-        require(self, "hidden", checks.counts, "at least 1")
-        require(self, "discount", checks.share, "from 0 to 1")
-        require(self, "entropy_cost value_cost consistency", checks.cost, "0 or more")
+        check_types(self)
+        require(self, "hidden", is_count, "at least 1")
+        require(self, "discount", is_share, "from 0 to 1")
+        require(self, "entropy_cost value_cost consistency", is_cost, "0 or more")
 
     def fitted(self, observation: PyTree | None) -> "FrodoConfig":
         """For an environment with such observations."""

@@ -8,13 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from etude import checks
-from etude.agent import Agent, Flatten, Heads
-from etude.checks import require
-from etude.moments import Moments
+from etude.core.agent import Agent, Flatten, Heads
+from etude.core.moments import Moments
+from etude.core.rule import Rule, fitted_to
+from etude.core.types import Metrics, Rollout
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticTargets
-from etude.rules.base import Rule, fitted_to
-from etude.types import Metrics, Rollout
+from etude.settings import check_types, is_cost, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +38,9 @@ class MetaGradConfig:
     """Axes of each part of an observation; found out by itself."""
 
     def __post_init__(self):
-        checks.typed(self)
+        check_types(self)
         require(self, "discount td_lambda", lambda x: 0 < x < 1, "above 0 and below 1")
-        require(self, "entropy_cost value_cost", checks.cost, "0 or more")
+        require(self, "entropy_cost value_cost", is_cost, "0 or more")
 
     def fitted(self, observation: PyTree | None) -> "MetaGradConfig":
         """For an environment with such observations."""

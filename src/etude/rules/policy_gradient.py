@@ -7,14 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from etude import checks
-from etude.agent import Agent, Heads
-from etude.checks import require
-from etude.distributions import entropy, log_prob
-from etude.moments import Moments
-from etude.returns import lambda_returns
-from etude.rules.base import Rule
-from etude.types import Metrics, Rollout
+from etude.core.agent import Agent, Heads
+from etude.core.distributions import entropy, log_prob
+from etude.core.moments import Moments
+from etude.core.returns import lambda_returns
+from etude.core.rule import Rule
+from etude.core.types import Metrics, Rollout
+from etude.settings import check_types, is_cost, is_share, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +24,9 @@ class PolicyGradientConfig:
     """Weight of the entropy bonus."""
 
     def __post_init__(self):
-        checks.typed(self)
-        require(self, "discount", checks.share, "from 0 to 1")
-        require(self, "entropy_cost", checks.cost, "0 or more")
+        check_types(self)
+        require(self, "discount", is_share, "from 0 to 1")
+        require(self, "entropy_cost", is_cost, "0 or more")
 
 
 class PolicyGradientTargets(eqx.Module):

@@ -1,0 +1,187 @@
+"""Watching an agent: episodes rendered to a GIF or into the terminal."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnax.environments.classic_control.cartpole import CartPole
+from jaxtyping import PyTree
+
+from etude.acting import jax_source as acting
+from etude.adaptation.config import GRADIENT_BASED
+from etude.envs import Task, pictures
+from etude.errors import UserError, reason
+from etude.runs.folder import RunFolder
+from etude.runs.storage import from_arrays
+from etude.training.run import open_folder
+
+CHUNK_STEPS = 64
+MAX_STEPS = 2000
+FRAME_MS = 80
+END_MS = 600
+
+
+def play_run(
+    run: str,
+    out: str | None,
+    episodes: int,
+    seed: int,
+    agent_index: int,
+    greedy: bool,
+    show: bool,
+) -> tuple[Path, list[float]]:
+    """Plays episodes with an agent of a run; where the GIF is, and the episodes' returns."""
+    folder = RunFolder.open(run)
+    play = play_adapting if "algo" in folder.config() else play_trained
+    frames, ends, returns = play(folder, jax.random.key(seed), episodes, agent_index, greedy)
+    path = Path(out) if out else folder.path / "play.gif"
+    write_gif(frames, ends, path)
+    if show:
+        show_in_terminal(frames)
+    return path, returns
+
+
+def plan(run: str, episodes: int | None) -> tuple[int, str]:
+    """How many episodes to play if one does not say, and what there is to tell of the first."""
+    config = RunFolder.open(run).config()
+    if "algo" not in config:
+        return episodes or 3, ""
+    if config["algo"] in GRADIENT_BASED:
+        return episodes or 3, "; the first is before adapting"
+    number: int = episodes or config["episodes"]
+    explore = min(number, config["explore"])
+    return number, f"; the first {explore} are to explore" if explore else ""
+
+
+Film = tuple[list[np.ndarray], list[bool], list[float]]
+"""Frames of episodes, which of them end one, and the returns."""
+SHARP = 1e6
+"""What makes sampling take the likeliest action, when logits are multiplied by it."""
+
+
+def play_trained(folder: RunFolder, key: Any, episodes: int, index: int, greedy: bool) -> Film:
+    setup, _ = open_folder(str(folder.path))
+    check_index(index, setup.config.seeds)
+    agent = load_agent(setup.shapes().learner.agent, folder, index)
+    sharpness = SHARP if greedy else 1.0
+    return film(setup.task, lambda x: sharpness * agent.policy(x), key, episodes)
+
+
+def play_adapting(folder: RunFolder, key: Any, episodes: int, index: int, greedy: bool) -> Film:
+    """On a fresh task. Each episode's last frame is the state that it ended in."""
+    from etude.adaptation import run as trainer
+    from etude.adaptation import watch
+
+    work, _ = trainer.read_folder(str(folder.path))
+    check_index(index, work.config.seeds)
+    policy = jax.tree.map(lambda x: x[index], trainer.kept_policies(work, folder))
+    story = watch.adapt_and_watch(work, policy, key, episodes, SHARP if greedy else 1.0)
+    frames = [frame(story.task, *scene) for scenes in story.episodes for scene in scenes]
+    ends = [i == len(scenes) - 1 for scenes in story.episodes for i in range(len(scenes))]
+    return frames, ends, story.returns
+
+
+def check_index(index: int, seeds: int) -> None:
+    if not 0 <= index < seeds:
+        raise UserError(f"--agent must be from 0 to {seeds - 1} for this run.")
+
+
+def load_agent(like: PyTree, folder: RunFolder, index: int) -> Any:
+    agents = from_arrays(like, folder.arrays("learner.agent"), f"The checkpoint in {folder.path}")
+    return jax.tree.map(lambda x: x[index], agents)
+
+
+def film(task: Task, policy: Callable, key: Any, episodes: int) -> Film:
+
+    def step(actors: acting.Actors, key):
+        after, (_, done) = acting.step(task, policy, actors, key)
+        seen = (actors.env_state, actors.observation, actors.at_seam)
+        return after, (jax.tree.map(lambda x: x[0], seen), done.ended[0], done.returns[0])
+
+    run = jax.jit(lambda actors, keys: jax.lax.scan(step, actors, keys))
+    actors = acting.reset(task, key, 1)
+    frames, ends, returns = [], [], []
+    for start in range(0, MAX_STEPS, CHUNK_STEPS):
+        keys = jax.random.split(jax.random.fold_in(key, start), CHUNK_STEPS)
+        actors, (seen, ended, total) = jax.device_get(run(actors, keys))
+        actors = jax.tree.map(jnp.asarray, actors)
+        for t in range(CHUNK_STEPS):
+            state, observation, at_seam = jax.tree.map(lambda x, t=t: x[t], seen)
+            if at_seam:
+                continue
+            frames.append(frame(task, state, observation))
+            ends.append(bool(ended[t]))
+            if ended[t]:
+                returns.append(float(total[t]))
+            if len(returns) == episodes:
+                return frames, ends, returns
+    return frames, ends, returns
+
+
+def frame(task: Task, state: Any, observation: Any) -> np.ndarray:
+    """An RGB picture of the environment: by its own `render(state, params)` if it has one."""
+    if (own := own_picture(task, state)) is not None:
+        return own
+    if isinstance(task.env, CartPole):
+        return pictures.cart_pole(float(state.x), float(state.theta), task.params.x_threshold)
+    leaves = [np.asarray(x, float) for x in jax.tree.leaves(observation)]
+    if len(leaves) == 1 and leaves[0].ndim in (2, 3):
+        return pictures.board(leaves[0])
+    return pictures.bars(np.concatenate([np.ravel(x) for x in leaves]))
+
+
+def own_picture(task: Task, state: Any) -> np.ndarray | None:
+    """What the environment's `render` returns, if it is an RGB array (some return a figure)."""
+    render = getattr(task.env, "render", None)
+    if render is None:
+        return None
+    try:
+        picture = render(state, task.params)
+    except Exception as error:  # the user's code may raise anything
+        raise UserError(f"{task.name} cannot be rendered: {reason(error)}.") from error
+    if not isinstance(picture, (np.ndarray, jax.Array)) or picture.ndim != 3:
+        return None
+    pixels = np.asarray(picture)
+    if pixels.shape[2] != 3:
+        raise UserError(
+            f"{task.name} renders arrays of shape {pixels.shape}, not height × width × 3."
+        )
+    if np.issubdtype(pixels.dtype, np.floating):  # shares of full brightness
+        pixels = 255.0 * np.clip(pixels, 0.0, 1.0)
+    return pixels.astype(np.uint8)
+
+
+def write_gif(frames: list[np.ndarray], ends: list[bool], path: Path) -> None:
+    from PIL import Image
+
+    images = [Image.fromarray(x) for x in frames]
+    durations = [END_MS if end else FRAME_MS for end in ends]
+    try:
+        images[0].save(
+            path, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0
+        )
+    except OSError as error:
+        raise UserError(f"The animation cannot be written to {path}: {error.strerror}.") from None
+
+
+def show_in_terminal(frames: list[np.ndarray], columns: int = 40) -> None:
+    """Each character cell shows two pixels: the upper as foreground, the lower as background."""
+    for pixels in frames:
+        step = max(1, pixels.shape[1] // columns)
+        small = pixels[step // 2 :: step, step // 2 :: step]
+        small = small[: len(small) // 2 * 2]
+        lines = [
+            "".join(
+                f"\033[38;2;{a[0]};{a[1]};{a[2]};48;2;{b[0]};{b[1]};{b[2]}m▀"
+                for a, b in zip(upper, lower, strict=True)
+            )
+            for upper, lower in zip(small[::2], small[1::2], strict=True)
+        ]
+        sys.stdout.write("\033[H\033[J" + "\033[0m\n".join(lines) + "\033[0m\n")
+        sys.stdout.flush()
+        time.sleep(FRAME_MS / 1000)

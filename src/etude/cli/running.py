@@ -1,0 +1,176 @@
+"""What every run in a terminal has: its folder, progress, TensorBoard, and Ctrl-C."""
+
+import dataclasses
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn, TypeVar
+
+from etude.cli.progress import ProgressReport
+from etude.cli.terminal import out, say
+from etude.errors import UserError
+from etude.runs.folder import RunFolder
+from etude.runs.loop import Record, Work
+
+Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """Where a run goes, and what is kept of it while it lasts."""
+
+    out: str | None = None
+    """Folder for the run; by default a new one under runs/."""
+    resume: str | None = None
+    """Continue the run in this folder, to its end or to a later one (by more steps)."""
+    checkpoint_seconds: float = 30.0
+    """Time between checkpoints; 0 for one after each line of metrics."""
+    tensorboard: bool = False
+    """Also write TensorBoard events into the run folder."""
+
+    def check(self) -> None:
+        if not self.checkpoint_seconds >= 0:
+            raise UserError(
+                f"--checkpoint-seconds must be 0 or more, not {self.checkpoint_seconds}."
+            )
+        if self.tensorboard and importlib.util.find_spec("tensorboardX") is None:
+            raise UserError(
+                "--tensorboard needs the package tensorboardX: pip install tensorboardX."
+            )
+
+
+@contextmanager
+def opened(
+    config: Any,
+    options: RunOptions,
+    create: Callable[[Any], Any],
+    new_folder: Callable[[Any, str | None], RunFolder],
+    open_folder: Callable[[str, int | None], tuple[Any, RunFolder]],
+) -> Iterator[tuple[Any, RunFolder]]:
+    """A new run, or one that goes on, with its folder, which is locked until all is done."""
+    options.check()
+    if options.resume is None:
+        work = create(config)
+        folder = new_folder(work, options.out)
+    else:
+        length = "meta_steps" if hasattr(config, "meta_steps") else "steps"
+        refuse_flags_but(f"--{length.replace('_', '-')}", others=OF_THE_COMMAND)
+        work, folder = open_folder(options.resume, getattr(config, length))
+    with folder.locked():
+        yield work, folder
+
+
+OF_THE_COMMAND = ("--resume", "--checkpoint-seconds", "--tensorboard", "--no-tensorboard")
+"""Flags that are not settings of a run."""
+
+
+def flags_given() -> list[str]:
+    return [x.partition("=")[0].replace("_", "-") for x in sys.argv if x.startswith("--")]
+
+
+def refuse_flags_but(*changeable: str, others: tuple[str, ...] = ()) -> None:
+    """Where a run is named, even a flag that repeats a default would say something about it.
+    `others` say nothing about the run."""
+    if wrong := [x for x in flags_given() if x not in changeable + others]:
+        raise UserError(
+            f"A run keeps its own settings: only {' and '.join(changeable)} can change here, "
+            f"not {wrong[0]}."
+        )
+
+
+@contextmanager
+def watched(
+    work: Work,
+    folder: RunFolder,
+    options: RunOptions,
+    doing: str,
+    describe: Callable[[Record], str],
+) -> Iterator[dict[str, Any]]:
+    """Progress, Ctrl-C and TensorBoard, as options of the loop."""
+    progress = ProgressReport(out, doing, work.updates, describe)
+    events = _tensorboard(folder, options.tensorboard)
+    with progress, _stop_on_interrupt() as stop, events as write:
+        yield dict(
+            report=progress,
+            log=write,
+            should_stop=lambda: stop["asked"],
+            checkpoint_seconds=options.checkpoint_seconds,
+        )
+
+
+def require_end(done: int, work: Work, folder: RunFolder, command: str) -> None:
+    """Leaves, with a word on how to go on, if the run was stopped before its end."""
+    if done < work.updates:
+        how = "Stopped and saved." if done else "Stopped before the first update."
+        say(f"{how} Go on with: etude {command} --resume {folder.path}")
+        sys.exit(130)
+
+
+@contextmanager
+def _stop_on_interrupt() -> Iterator[dict[str, bool]]:
+    """The first Ctrl-C asks the run to save and stop; the second stops it where it is."""
+    asked = {"asked": False}
+
+    def ask(*_: object) -> None:
+        if asked["asked"]:
+            raise KeyboardInterrupt
+        asked["asked"] = True
+        say("\nFinishing this piece of work, then saving. Ctrl-C again to stop at once.")
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _tensorboard(folder: RunFolder, wanted: bool) -> Iterator[Any]:
+    if not wanted:
+        yield lambda record: None
+        return
+    from tensorboardX import SummaryWriter
+
+    with SummaryWriter(str(folder.path / "tensorboard")) as writer:
+
+        def write(record: dict[str, Any]) -> None:
+            for name, value in _flat(record):
+                writer.add_scalar(name, value, record["steps"])
+
+        yield write
+
+
+def _flat(record: dict[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
+    """All numbers of a record by name; those within others have both names."""
+    for name, value in record.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}/")
+        elif isinstance(value, (int, float)):
+            yield f"{before}{name}", value
+
+
+def interruptible(work: Callable[[], Result], folder: RunFolder) -> Result:
+    """The result of work that may be one program of minutes. It runs beside the main thread, which
+    alone hears of Ctrl-C, and is then left where it is: it has nothing yet to be kept."""
+    from etude.experiments.trainings import stop_all
+
+    def quit(*_: object) -> NoReturn:
+        say("\nStopped. Trainings are kept, and go on when this is run again; nothing else is.")
+        stop_all()
+        with suppress(OSError):
+            folder.path.rmdir()
+        os._exit(130)
+
+    before = signal.signal(signal.SIGINT, quit)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(work)
+            while wait([future], timeout=0.2).not_done:
+                pass
+            return future.result()
+    finally:
+        signal.signal(signal.SIGINT, before)

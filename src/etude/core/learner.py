@@ -1,0 +1,85 @@
+"""One agent update under a rule. Pure: jit it, vmap it, scan it, differentiate through it."""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PyTree
+
+from etude.core.agent import Agent
+from etude.core.remat import keep
+from etude.core.rule import Rule
+from etude.core.types import Metrics, Rollout
+
+RuleState = TypeVar("RuleState")
+
+
+class Learner(eqx.Module, Generic[RuleState]):
+    """All that changes when an agent learns."""
+
+    agent: Agent
+    optimiser_state: PyTree[Array]
+    rule_state: RuleState
+
+    @staticmethod
+    def create(agent: Agent, rule: Rule, optimiser: optax.GradientTransformation) -> "Learner":
+        return Learner(agent, optimiser.init(cast(Any, agent)), rule.init(agent))
+
+
+def mean_loss(
+    agent: Agent, rule: Rule, targets: PyTree, rollout: Rollout
+) -> tuple[Float[Array, ""], Metrics]:
+    """The mean of the rule's loss over the transitions that count."""
+    loss, metrics = rule.loss(agent, targets, rollout)
+    weight = rollout.mask.astype(loss.dtype)
+    return jnp.sum(loss * weight) / (jnp.sum(weight) + 1e-8), metrics
+
+
+def loss_gradient(
+    agent: Agent, rule: Rule, targets: PyTree, rollout: Rollout
+) -> tuple[Agent, Metrics]:
+    """The gradient of `mean_loss` with respect to the agent, and scalars to log."""
+    (loss, metrics), gradient = jax.value_and_grad(mean_loss, has_aux=True)(
+        agent, rule, targets, rollout
+    )
+    return gradient, {"loss": loss, **metrics}
+
+
+Gradient = Callable[[Agent, Rule, PyTree, Rollout], tuple[Agent, Metrics]]
+"""A way to compute what `loss_gradient` computes: discovery knows one that is cheaper to
+differentiate."""
+
+
+def update(
+    rule: Rule, optimiser: optax.GradientTransformation, learner: Learner, rollout: Rollout
+) -> tuple[Learner, Metrics]:
+    """Makes the rule's targets for the rollout and moves the agent one step towards them."""
+    targets, rule_state = rule.targets(learner.agent, learner.rule_state, rollout)
+    agent, optimiser_state, metrics = descend(rule, optimiser, learner, targets, rollout)
+    return Learner(agent, optimiser_state, rule_state), metrics
+
+
+def descend(
+    rule: Rule,
+    optimiser: optax.GradientTransformation,
+    learner: Learner,
+    targets: PyTree,
+    rollout: Rollout,
+    gradient: Gradient = loss_gradient,
+) -> tuple[Agent, PyTree[Array], Metrics]:
+    """The agent and its optimiser after a step towards the targets. Metrics carry no gradient."""
+    grads, metrics = gradient(learner.agent, rule, targets, rollout)
+    grads = keep(grads)
+    old = cast(Any, learner.agent)  # Optax's types know no modules, though any tree will do
+    updates, optimiser_state = optimiser.update(cast(Any, grads), learner.optimiser_state, old)
+    agent = cast(Agent, optax.apply_updates(old, updates))
+    metrics = {"gradient_norm": norm(grads), **metrics}
+    return agent, optimiser_state, jax.lax.stop_gradient(metrics)
+
+
+def norm(tree: PyTree[Array]) -> Float[Array, ""]:
+    """Euclidean norm over all leaves, by dot products, which compile faster than reductions."""
+    return jnp.sqrt(sum(jnp.vdot(x, x) for x in jax.tree.leaves(tree)))

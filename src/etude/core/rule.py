@@ -1,0 +1,73 @@
+"""The contract of a rule: what an agent's targets are, and how far it is from them."""
+
+import abc
+import dataclasses
+from typing import ClassVar, Generic, TypeVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from etude.core.agent import Agent, Flatten, Heads
+from etude.core.types import Metrics, Rollout
+from etude.errors import UserError
+
+State = TypeVar("State")
+Targets = TypeVar("Targets")
+
+
+class Rule(eqx.Module, Generic[State, Targets]):
+    """An update rule. Its array leaves are η: training never changes them, discovery learns them.
+
+    One agent update is `targets`, then a gradient step on the mean of `loss`. Gradients of the loss
+    are taken with respect to the agent alone; `targets` need not stop theirs. When a rule is being
+    discovered, the update as a whole is differentiated with respect to η, so a rule stops the
+    gradients of those things that are constants by definition, such as returns.
+    """
+
+    watched: ClassVar[tuple[str, ...]] = ()
+    """Metrics of the loss that show what a rule has learned, for a figure."""
+
+    @abc.abstractmethod
+    def heads(self, num_actions: int) -> Heads:
+        """The outputs that an agent needs under this rule."""
+
+    @abc.abstractmethod
+    def init(self, agent: Agent) -> State:
+        """What the rule keeps with a new agent over its lifetime."""
+
+    @abc.abstractmethod
+    def targets(self, agent: Agent, state: State, rollout: Rollout) -> tuple[Targets, State]:
+        """What the agent's outputs on the rollout should have been, and the state afterwards."""
+
+    @abc.abstractmethod
+    def loss(
+        self, agent: Agent, targets: Targets, rollout: Rollout
+    ) -> tuple[Float[Array, "T B"], Metrics]:
+        """The loss of each transition, and scalars to log."""
+
+    def inform(self, agent: Agent) -> Agent:
+        """Tells an agent what its heads ask to be told, after η has changed."""
+        return agent
+
+    def target_cost(self, targets: Targets, state: State, rollout: Rollout) -> Float[Array, ""]:
+        """What discovery adds to the meta-loss for an update's targets; by default nothing.
+
+        `state` is what the rule kept with the agent before the update.
+        """
+        return jnp.zeros(())
+
+    def agent_cost(self, agent: Agent, rollout: Rollout) -> Float[Array, ""]:
+        """What discovery adds to the meta-loss for an updated agent; by default nothing."""
+        return jnp.zeros(())
+
+
+Config = TypeVar("Config")
+
+
+def fitted_to(observation: PyTree | None, config: Config) -> Config:
+    """The config of a rule that reads observations, with `inputs` and `ranks` for such as this."""
+    if observation is None:
+        raise UserError("A rule that reads observations is made for observations of one form.")
+    flatten = Flatten.like(observation)
+    return dataclasses.replace(config, inputs=flatten.size, ranks=flatten.ranks)  # type: ignore

@@ -1,0 +1,121 @@
+"""The held-out check: fresh agents, trained from scratch under the rule as it is now."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from etude import stats
+from etude.core.rule import Rule
+from etude.envs import Task
+from etude.meta.discovery.config import DiscoverConfig
+from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
+from etude.training.iteration import LAST_EPISODES, EpisodeLog, Training
+
+LEAST_SPAN = 0.1
+"""Where the baseline hardly learns, its gain counts as this share of the returns' size."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How fresh agents did in one environment."""
+
+    returns: np.ndarray
+    """The mean return of each seed's last episodes; NaN if none ended."""
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds that saw an episode end; NaN if none did."""
+        seen = self.returns[np.isfinite(self.returns)]
+        return float(seen.mean()) if len(seen) else float("nan")
+
+    def describe(self) -> dict[str, Any]:
+        seen = self.returns[np.isfinite(self.returns)]
+        if not len(seen):
+            return {"mean": None, "low": None, "high": None}
+        low, high = stats.bootstrap_interval([np.array([x]) for x in seen])
+        return {"mean": self.mean, "low": low, "high": high}
+
+
+Outcomes = dict[str, Outcome]
+"""By the environment's name."""
+
+
+class Check:
+    """Trains agents of the population's kind in each environment, on the same seeds every time."""
+
+    def __init__(self, tasks: list[Task], config: DiscoverConfig):
+        self._config = config
+        trainings = {t.name: Training.create(t, config.training(t.name)) for t in tasks}
+        self._train = {name: jax.jit(self._program(x)) for name, x in trainings.items()}
+        self._play = {name: jax.jit(self._program(x, learn=False)) for name, x in trainings.items()}
+
+    def trace(self, rule: Rule) -> None:
+        """Lets mistakes surface without running anything."""
+        for program in self._train.values():
+            for any_rule in (rule, self._actor_critic):
+                jax.eval_shape(program, any_rule, self._keys())
+
+    def __call__(self, rule: Rule, fresh: bool = False) -> Outcomes:
+        """How agents do under the rule, on seeds that no other check has used if `fresh`."""
+        keys = self._keys(fresh)
+        return {name: _outcome(program(rule, keys)) for name, program in self._train.items()}
+
+    def baseline(self) -> Outcomes:
+        """How the actor-critic does with the same network, batches and step size."""
+        return self(self._actor_critic)
+
+    def untrained(self) -> Outcomes:
+        """How agents do that never learn."""
+        keys = self._keys()
+        return {
+            name: _outcome(program(self._actor_critic, keys))
+            for name, program in self._play.items()
+        }
+
+    @property
+    def _actor_critic(self) -> ActorCritic:
+        return ActorCritic(ActorCriticConfig(discount=self._config.value_discount))
+
+    def _keys(self, fresh: bool = False) -> Any:
+        seeds = self._config.check_seeds
+        keys = jax.random.split(jax.random.key(self._config.seed), 2 * seeds if fresh else seeds)
+        return keys[-seeds:]
+
+    def _program(self, training: Training, learn: bool = True):
+        updates = self._config.check_updates
+
+        def train(rule: Rule, key: Any) -> EpisodeLog:
+            state = training.init(rule, key)
+            if learn:
+                return training.run(rule, state, updates, updates)[0].world.episodes
+
+            def play(world, key):
+                return training.play(state.learner.agent, world, key)[0], None
+
+            world, _ = jax.lax.scan(play, state.world, jax.random.split(key, updates))
+            return world.episodes
+
+        return jax.vmap(train, in_axes=(None, 0))
+
+
+def _outcome(log: EpisodeLog) -> Outcome:
+    returns, counts = jax.device_get((log.returns, log.count))
+    counts = np.minimum(counts, LAST_EPISODES)
+    means = [row[:n].mean() if n else np.nan for row, n in zip(returns, counts, strict=True)]
+    return Outcome(np.array(means, float))
+
+
+def score(outcomes: Outcomes, baseline: Outcomes, untrained: Outcomes, names: list[str]) -> float:
+    """The mean return over environments, scaled: 0 is an untrained agent, 1 the baseline.
+
+    An environment in which no episode ends says nothing and is left out.
+    """
+    shares = []
+    for name in names:
+        floor, top = untrained[name].mean, baseline[name].mean
+        span = max(top - floor, LEAST_SPAN * max(abs(floor), abs(top), 1.0))
+        shares.append((outcomes[name].mean - floor) / span)
+    shares = [x for x in shares if np.isfinite(x)]
+    return float(np.mean(shares)) if shares else -np.inf

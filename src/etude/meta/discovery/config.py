@@ -1,0 +1,217 @@
+"""The settings of a discovery run, and sizes of meta-networks."""
+
+import dataclasses
+import math
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from etude.core.agent import NetworkConfig
+from etude.errors import UserError
+from etude.meta.discovery.meta_value import MetaValueConfig
+from etude.meta.gradient import Memory
+from etude.rules.disco.rule import DiscoConfig
+from etude.settings import (
+    SEED_RANGE,
+    check_types,
+    is_cost,
+    is_count,
+    is_positive,
+    is_seed,
+    is_share,
+    require,
+    split_specs,
+)
+from etude.training.config import TrainConfig
+
+SIZES = {
+    "tiny": DiscoConfig(
+        prediction=32,
+        hidden=32,
+        rnn=16,
+        embedding=8,
+        channels=(16, 8),
+        pi_channels=16,
+        bins=61,
+        max_value=30.0,
+    ),
+    "small": DiscoConfig(
+        prediction=128, hidden=128, rnn=64, embedding=16, channels=(16, 2), pi_channels=16
+    ),
+    "paper": DiscoConfig(),
+}
+"""Sizes of the meta-network: for a laptop's minutes, for its hours, and the published one."""
+
+
+META_STEPS = 800
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscoverConfig:
+    """Settings of a discovery run."""
+
+    envs: str = "catch:rows=5,columns=5"
+    """Environments of the population with commas between: catch:rows=5,columns=5,catch:rows=6.
+    Each may have its own observations and actions."""
+    agents: int = 8
+    """Agents in the population, dealt out to the environments in turn."""
+    meta_steps: int | None = None
+    """Updates of the rule; 800 by default."""
+    from_: Annotated[str | None, tyro.conf.arg(name="from")] = None
+    """Start from this rule (disco103, a rule file or a run) instead of a random one."""
+    size: Literal["tiny", "small", "paper"] = "tiny"
+    """Size of a random rule's meta-network."""
+    seed: int = 0
+    """Random seed; the same seed on the same machine gives the same bits."""
+
+    inner_updates: int = 20
+    """Agent updates in each meta-step, through all of which the rule is differentiated."""
+    rollout: int = 8
+    """Transitions in each training trajectory."""
+    batch: int = 32
+    """Trajectories in each agent update."""
+    replay: float = 0.0
+    """Share of each batch drawn from replay; the rest is new, one from each environment."""
+    replay_capacity: int = 1024
+    """Trajectories kept for replay."""
+    validation_rollout: int = 16
+    """Transitions in each validation trajectory, on which the updated agent is judged."""
+    validation_batch: int = 64
+    """Validation trajectories in each meta-step."""
+    budgets: tuple[int, ...] = (320_000, 160_000, 80_000, 40_000)
+    """Lifetimes in environment steps. Each new agent draws one, with odds of 1/lifetime."""
+
+    learning_rate: float = 1e-2
+    """Step size of the agents' Adam."""
+    torso: tuple[int, ...] = (128,)
+    """Widths of the agents' torso."""
+    conv: tuple[int, ...] = ()
+    """Channels of residual convolution stages for image observations."""
+    model: int = 32
+    """Size of the agents' action model."""
+    head: int = 32
+    """Hidden width of the action model's heads."""
+
+    meta_learning_rate: float = 1e-3
+    """Step size of Adam on the rule; each agent's meta-gradient has its own Adam state."""
+    meta_schedule: Literal["constant", "cosine"] = "cosine"
+    """How that step size changes: not at all, or down to 0 at the end."""
+    meta_clip: float = 0.02
+    """Largest norm of an agent's meta-gradient. A newborn agent's is many times that of others, and
+    would hold Adam back for long; with lives of millions of steps (the paper), 1 will do."""
+    meta_entropy_cost: float = 0.1
+    """Weight of the updated policy's entropy in the meta-loss. A few updates ahead, it always pays
+    to be sure of oneself; with 0.01 (the paper, where windows and lives are longer), rules found
+    here make agents stop exploring too early."""
+    value_torso: tuple[int, ...] = (128,)
+    """Widths of the meta-value network."""
+    value_discount: float = 0.99
+    """γ of the meta-value function."""
+    value_lambda: float = 0.95
+    """λ of the meta-value function's V-trace."""
+    value_learning_rate: float = 3e-3
+    """Step size of the meta-value function."""
+    memory: Memory = "nested"
+    """What the backward pass keeps: full (everything), remat (each update's inputs) or nested
+    (those of every √N-th update)."""
+    mixed_mode: bool = True
+    """Whether inner gradients are differentiated forward over reverse, which is cheaper."""
+
+    held_out: str = ""
+    """Further environments, for the periodic check only."""
+    check_every: int = 100
+    """Meta-steps between checks, each of which trains fresh agents under the rule; 0 for none."""
+    check_updates: int = 200
+    """Agent updates in a check."""
+    check_seeds: int = 8
+    """Fresh agents for each environment in a check."""
+    log_every: int = 5
+    """Meta-steps between two lines of metrics."""
+
+    def __post_init__(self):
+        check_types(self)
+        numbers = (
+            "agents meta_steps inner_updates rollout batch replay_capacity validation_rollout "
+            "validation_batch model head check_updates check_seeds log_every"
+        )
+        require(self, numbers, is_count, "at least 1")
+        require(self, "seed", is_seed, SEED_RANGE)
+        require(self, "replay", lambda x: 0 <= x < 1, "at least 0 and below 1")
+        require(self, "torso value_torso budgets", lambda x: x and is_count(x), "positive")
+        require(self, "conv", is_count, "positive numbers of channels")
+        rates = "learning_rate meta_learning_rate meta_clip value_learning_rate"
+        require(self, rates, is_positive, "a positive number")
+        require(self, "value_discount value_lambda", is_share, "from 0 to 1")
+        require(self, "meta_entropy_cost check_every", is_cost, "0 or more")
+        if not self.env_names:
+            raise UserError("--envs must name at least one environment.")
+        if twice := [x for x in self.env_names if self.env_names.count(x) > 1]:
+            raise UserError(
+                f"--envs names {twice[0]} twice; with more --agents each environment has more."
+            )
+        if self.agents < len(self.env_names):
+            raise UserError(
+                f"--agents must be at least {len(self.env_names)}, one for each environment."
+            )
+
+    @property
+    def total(self) -> int:
+        """How many meta-steps there are."""
+        return META_STEPS if self.meta_steps is None else self.meta_steps
+
+    def extended(self, meta_steps: int) -> "DiscoverConfig":
+        """The same run with a later end."""
+        if meta_steps < self.total:
+            raise UserError(f"This is a run of {self.total} meta-steps; --meta-steps can only add.")
+        if self.meta_schedule == "cosine" and meta_steps != self.total:
+            raise UserError("A cosine schedule ends where it ends: --meta-steps cannot be changed.")
+        return dataclasses.replace(self, meta_steps=meta_steps)
+
+    def meta_learning_rate_at(self, meta_step: int) -> float:
+        """The step size of the rule in one meta-step, the first being 0."""
+        if self.meta_schedule == "constant":
+            return self.meta_learning_rate
+        return self.meta_learning_rate * 0.5 * (1 + math.cos(math.pi * meta_step / self.total))
+
+    @property
+    def env_names(self) -> list[str]:
+        return split_specs(self.envs)
+
+    @property
+    def held_out_names(self) -> list[str]:
+        return split_specs(self.held_out)
+
+    @property
+    def network(self) -> NetworkConfig:
+        return NetworkConfig(self.torso, self.conv, self.model, self.head)
+
+    @property
+    def value(self) -> MetaValueConfig:
+        return MetaValueConfig(
+            torso=self.value_torso,
+            conv=self.conv,
+            discount=self.value_discount,
+            td_lambda=self.value_lambda,
+            learning_rate=self.value_learning_rate,
+        )
+
+    def training(self, env: str) -> TrainConfig:
+        """How an agent of the population learns, as the settings of a training run."""
+        return TrainConfig(env=env, rule="discovered", **self.suggested, warmup=0, weight_decay=0.0)
+
+    @property
+    def suggested(self) -> dict[str, Any]:
+        """The settings of training that a rule discovered here is used to."""
+        return dict(
+            batch=self.batch,
+            rollout=self.rollout,
+            replay_share=self.replay,
+            replay_capacity=self.replay_capacity,
+            learning_rate=self.learning_rate,
+            schedule="constant",
+            max_update=1.0,
+            torso=self.torso,
+            conv=self.conv,
+            model=self.model,
+            head=self.head,
+        )

@@ -1,0 +1,129 @@
+"""The meta-value function: how well an agent could have been expected to do, for the meta-loss."""
+
+import dataclasses
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from etude.core.agent import Agent, Heads, NetworkConfig
+from etude.core.moments import Moments
+from etude.core.optim import adam
+from etude.core.packing import unpack
+from etude.core.returns import signed_parabolic, vtrace
+from etude.core.types import Rollout
+from etude.settings import check_types, is_count, is_positive, is_share, require
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaValueConfig:
+    torso: tuple[int, ...] = (256, 256)
+    """Widths of the network's layers."""
+    conv: tuple[int, ...] = ()
+    """Channels of residual convolution stages below them, for image observations."""
+    discount: float = 0.997
+    """γ of the values."""
+    td_lambda: float = 0.95
+    """λ of V-trace."""
+    learning_rate: float = 3e-4
+    """Step size of its optimiser, which has the form of the agent's."""
+    max_update: float = 1.0
+    """Where each entry of the optimiser's step is clipped, before the learning rate."""
+
+    def __post_init__(self):
+        check_types(self)
+        require(self, "torso conv", is_count, "at least 1")
+        require(self, "discount td_lambda", is_share, "from 0 to 1")
+        require(self, "learning_rate max_update", is_positive, "a positive number")
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        return adam(self.learning_rate, self.max_update)
+
+
+class Evaluation(eqx.Module):
+    """What the meta-value function makes of a rollout."""
+
+    value: Float[Array, "T1 B"]
+    td: Float[Array, "T B"]
+    advantage: Float[Array, "T B"]
+    rho: Float[Array, "T B"]
+
+
+class MetaValue(eqx.Module):
+    """A value network with its optimiser, and running moments of advantages and TD errors.
+
+    Its outputs are values squashed by h. It is a network like an agent's, with a value for its only
+    head. Nothing here carries a gradient to the rule.
+    """
+
+    network: Agent
+    optimiser_state: PyTree[Array]
+    advantage: Moments
+    td: Moments
+    config: MetaValueConfig = eqx.field(static=True)
+
+    @staticmethod
+    def create(
+        observation: PyTree, config: MetaValueConfig = MetaValueConfig(), *, key: PRNGKeyArray
+    ) -> "MetaValue":
+        """`observation`: arrays or `ShapeDtypeStruct`s of one observation, without batch axes."""
+        shape = NetworkConfig(torso=config.torso, conv=config.conv)
+        network = Agent(observation, 0, Heads(state={"value": 1}), shape, key=key)
+        state = config.optimiser.init(cast(Any, network))
+        return MetaValue(network, state, Moments.zero(), Moments.zero(), config)
+
+    def evaluate(self, logits: Float[Array, "T1 B A"], rollout: Rollout) -> Evaluation:
+        """V-trace for the policy given by `logits`."""
+        return self._evaluate(_raw_values(self.network, rollout), logits, rollout)
+
+    def _evaluate(
+        self, raw: Float[Array, "T1 B"], logits: Float[Array, "T1 B A"], rollout: Rollout
+    ) -> Evaluation:
+        value, rho = signed_parabolic(raw), rollout.importance_ratio(logits[:-1])
+        estimate = vtrace(
+            value,
+            rollout.reward,
+            rollout.discount(self.config.discount),
+            rho,
+            self.config.td_lambda,
+        )
+        td = estimate.target - value[:-1]
+        return jax.lax.stop_gradient(Evaluation(value, td, estimate.advantage, rho))
+
+    def update(self, logits: Float[Array, "T1 B A"], rollout: Rollout) -> "MetaValue":
+        """One step towards the V-trace targets; the TD errors are normalised, not the values."""
+        logits = jax.lax.stop_gradient(logits)
+
+        def loss(network: Agent):
+            raw = _raw_values(network, rollout)
+            evaluation = self._evaluate(raw, logits, rollout)
+            td = _observe(self.td, evaluation.td, rollout)
+            step = td.normalise(evaluation.td, subtract_mean=False)
+            error = raw[:-1] - jax.lax.stop_gradient(raw[:-1] + step)
+            return rollout.mean(0.5 * jnp.square(error)), (td, evaluation.advantage)
+
+        gradient, (td, advantage) = jax.grad(loss, has_aux=True)(self.network)
+        old = cast(Any, self.network)
+        updates, state = self.config.optimiser.update(gradient, self.optimiser_state, old)
+        network = cast(Agent, optax.apply_updates(old, updates))
+        moments = _observe(self.advantage, advantage, rollout)
+        return MetaValue(network, state, moments, td, self.config)
+
+    def observe(self, evaluation: Evaluation, rollout: Rollout) -> "MetaValue":
+        """With the rollout's advantages in the running moments, and nothing else changed."""
+        moments = _observe(self.advantage, evaluation.advantage, rollout)
+        return eqx.tree_at(lambda v: v.advantage, self, moments)
+
+
+def _raw_values(network: Agent, rollout: Rollout) -> Float[Array, "T1 B"]:
+    """The network's outputs: squashed values."""
+    network = unpack(network)
+    return network.predict(network.embed(rollout.observation))["value"][..., 0]
+
+
+def _observe(moments: Moments, x: Float[Array, "T B"], rollout: Rollout) -> Moments:
+    return moments.update(rollout.mean(x), rollout.mean(jnp.square(x)))

@@ -1,0 +1,88 @@
+"""What discovery asks of a rule: that agents, updated under it, do well on fresh experience."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from etude.core.distributions import entropy, log_prob
+from etude.core.learner import Gradient, Learner, descend, loss_gradient
+from etude.core.packing import unpack
+from etude.core.rule import Rule
+from etude.core.types import Metrics, Rollout
+from etude.meta.discovery.meta_value import MetaValue
+from etude.meta.problem import Problem
+
+
+class Lifetime(eqx.Module):
+    """All that changes while an agent of the population learns."""
+
+    learner: Learner
+    value: MetaValue
+
+
+class UpdateRecord(eqx.Module):
+    """What the meta-loss wants to know of an agent update."""
+
+    cost: Float[Array, "*N"]
+    loss: Float[Array, "*N"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Discovery(Problem[Lifetime, UpdateRecord]):
+    """DiscoRL's problem (Oh et al., Nature 2025): an agent's return after N updates.
+
+    The meta-loss is a policy gradient on the validation rollout with the normalised advantage of a
+    separate meta-value function, an entropy bonus, and whatever costs the rule itself declares.
+    """
+
+    optimiser: optax.GradientTransformation
+    """The agent's."""
+    entropy_cost: float = 1e-2
+    """Weight of the updated policy's entropy."""
+
+    def inner(
+        self, rule: Rule, state: Lifetime, experience: Rollout, gradient: Gradient = loss_gradient
+    ) -> tuple[Lifetime, UpdateRecord]:
+        """Agent and meta-value function learn from the same rollout and the same policy."""
+        rollout = experience
+        learner = state.learner
+        targets, rule_state = rule.targets(learner.agent, learner.rule_state, rollout)
+        cost = rule.target_cost(targets, learner.rule_state, rollout)
+        value = state.value.update(learner.agent.policy(rollout.observation), rollout)
+        agent, optimiser_state, metrics = descend(
+            rule, self.optimiser, learner, targets, rollout, gradient
+        )
+        lifetime = Lifetime(Learner(agent, optimiser_state, rule_state), value)
+        return lifetime, UpdateRecord(cost, metrics["loss"])
+
+    def outer(
+        self, rule: Rule, state: Lifetime, aux: UpdateRecord, experience: Rollout
+    ) -> tuple[Float[Array, ""], tuple[Lifetime, Metrics]]:
+        validation = experience
+        agent = unpack(state.learner.agent)
+        logits = agent.policy(validation.observation)
+        evaluation = state.value.evaluate(logits, validation)
+        value = state.value.observe(evaluation, validation)
+        advantage = value.advantage.normalise(evaluation.advantage)
+        pg_loss = -validation.mean(advantage * log_prob(logits[:-1], validation.action))
+        bonus = validation.mean(entropy(logits[:-1]))
+        reg_loss = (
+            rule.agent_cost(agent, validation) + jnp.mean(aux.cost) - self.entropy_cost * bonus
+        )
+        metrics = {
+            "meta_loss": pg_loss + reg_loss,
+            "pg_loss": pg_loss,
+            "reg_loss": reg_loss,
+            "entropy": bonus,
+            "value": jnp.mean(evaluation.value),
+            "advantage": validation.mean(evaluation.advantage),
+            "normalised_advantage": validation.mean(advantage),
+            "importance_weight": validation.mean(jnp.minimum(1.0, evaluation.rho)),
+            "agent_loss": jnp.mean(aux.loss),
+        }
+        after = Lifetime(state.learner, value)
+        return pg_loss + reg_loss, jax.lax.stop_gradient((after, metrics))

@@ -1,0 +1,355 @@
+"""A discovery run from start to end: the population, the rule that learns, checks, the folder."""
+
+import dataclasses
+import os
+import sys
+from functools import cached_property
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from etude import envs, rules
+from etude.envs import Task
+from etude.errors import UserError
+from etude.meta.discovery.check import Check, Outcomes, score
+from etude.meta.discovery.config import SIZES, DiscoverConfig
+from etude.meta.discovery.population import Group, Seat, apply_updates
+from etude.meta.discovery.report import plot_discovery
+from etude.rules import Rule
+from etude.rules.disco.rule import Disco
+from etude.runs import loop
+from etude.runs.folder import IMPORT_FROM, RunFolder
+from etude.runs.loop import Record
+from etude.training.config import from_json
+
+
+class DiscoveryState(eqx.Module):
+    """All that a run must not lose: this tree is the checkpoint."""
+
+    rule: Rule
+    seats: tuple[Seat, ...]
+    """One tree for each environment; its agents are along the first axis."""
+    best: Rule
+    """The rule of the best check so far, the one that the run started from among them."""
+    best_score: Float[Array, ""]
+    """Minus infinity before the first check."""
+    best_step: Int[Array, ""]
+    barren: Int[Array, ""]
+    """Meta-steps in a row in which no agent's meta-gradient was finite."""
+
+
+BARREN = 10
+"""After so many of those, a run stops."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscoveryRun(loop.Work[DiscoveryState]):
+    """A discovery run, all of whose mistakes have surfaced, before anything is compiled."""
+
+    config: DiscoverConfig
+    start: Rule
+    groups: tuple[Group, ...]
+    check: Check | None
+
+    @staticmethod
+    def create(config: DiscoverConfig, start: Rule | None = None) -> "DiscoveryRun":
+        """Finds environments and the rule to start from (unless it is given)."""
+        names = config.env_names
+        groups = tuple(Group.create(envs.make(name), config) for name in names)
+        extra = [envs.make(name) for name in config.held_out_names if name not in names]
+        tasks = [group.task for group in groups] + extra
+        start = starting_rule(config, tasks) if start is None else start
+        if not jax.tree.leaves(start):
+            raise UserError(f"{rules.kind_of(start)} has no parameters, so nothing to discover.")
+        check = Check(tasks, config) if config.check_every else None
+        discovery = DiscoveryRun(config, start, groups, check)
+        loop.require_traceable(discovery, f"No rule can be discovered on {config.envs}")
+        return discovery
+
+    # --- What the loop asks ----------------------------------------------------------------------
+
+    @property
+    def updates(self) -> int:
+        return self.config.total
+
+    @property
+    def log_every(self) -> int:
+        return self.config.log_every
+
+    def next_record(self, done: int) -> int:
+        """A check has its own record, wherever the machine's speed lets a piece of work end."""
+        due = super().next_record(done)
+        every = self.config.check_every
+        return min(due, done + every - done % every) if every else due
+
+    def shapes(self) -> DiscoveryState:
+        return jax.eval_shape(self._init)
+
+    def init(self) -> DiscoveryState:
+        return jax.jit(self._init)()
+
+    def trace(self) -> None:
+        self._traced  # noqa: B018
+        if self.check is not None:
+            self.check.trace(self.start)
+
+    def prepare(self) -> None:
+        self._compiled  # noqa: B018
+
+    def advance(
+        self, state: DiscoveryState, done: int, number: int
+    ) -> tuple[DiscoveryState, dict[str, Any]]:
+        rows = []
+        for meta_step in range(done, done + number):
+            state, metrics = self._meta_step(state, self.config.meta_learning_rate_at(meta_step))
+            rows.append(metrics)
+        if int(state.barren) >= BARREN:
+            raise UserError(
+                f"In {BARREN} meta-steps no agent had a finite meta-gradient, so that there is "
+                "nothing to learn from: look at the environments' rewards, or lower "
+                "--learning-rate."
+            )
+        rows = jax.device_get(rows)
+        metrics = {
+            name: {key: np.stack([row[name][key] for row in rows]) for key in rows[0][name]}
+            for name in rows[0]
+        }
+        return self._checked(state, metrics, done, done + number)
+
+    def joined(self, pieces: list[dict[str, Any]]) -> dict[str, Any]:
+        checked = {k: v for k, v in pieces[-1].items() if k == "check"}  # it ends a record
+        played = [{k: v for k, v in piece.items() if k != "check"} for piece in pieces]
+        return super().joined(played) | checked
+
+    def record(self, state: DiscoveryState, metrics: dict[str, Any], done: int) -> Record:
+        metrics = dict(metrics)
+        checked = metrics.pop("check", None)
+        means = {
+            name: {key: _mean_of_finite(x) for key, x in values.items()}
+            for name, values in metrics.items()
+        }
+        episodes = {name: values["episodes"].sum() for name, values in metrics.items()}
+        returns = {
+            name: float(values["episode_return"].sum() / episodes[name]) if episodes[name] else None
+            for name, values in metrics.items()
+        }
+        last = {
+            key: sum(v[key][-1].sum() for v in metrics.values()) for key in ("resets", "skipped")
+        }
+        overall = [key for key in next(iter(means.values())) if key not in HIDDEN]
+        record = {
+            "steps": done * sum(g.steps_per_meta_step * n for g, n in self._seating),
+            "returns": returns,
+            **{key: float(np.mean([m[key] for m in means.values()])) for key in overall},
+            **{key: int(value) for key, value in last.items()},
+        }
+        return record if checked is None else record | {"check": checked}
+
+    def learned(self, state: DiscoveryState) -> Any:
+        return state.rule, [seats.member.lifetime for seats in state.seats]
+
+    def before_saving(self, state: DiscoveryState, folder: RunFolder) -> None:
+        kept = kept_rule(state)
+        rules.save(folder.path / rules.RULE_FILE, kept, training=self.config.suggested)
+        plot_discovery(folder.metrics(), folder.path / "discovery.png")
+
+    # --- One meta-step ---------------------------------------------------------------------------
+
+    @property
+    def _seating(self) -> list[tuple[Group, int]]:
+        """How many agents each environment has."""
+        share, rest = divmod(self.config.agents, len(self.groups))
+        return [(group, share + (i < rest)) for i, group in enumerate(self.groups)]
+
+    def _init(self) -> DiscoveryState:
+        root = jax.random.key(self.config.seed)
+        seats = []
+        for i, (group, number) in enumerate(self._seating):
+            keys = jax.random.split(jax.random.fold_in(root, i), number)
+            seats.append(jax.vmap(group.new_seat, in_axes=(None, 0))(self.start, keys))
+        copy = jax.tree.map(jnp.copy, self.start)
+        rule, zero = jax.tree.map(jnp.copy, self.start), jnp.zeros((), jnp.int32)
+        return DiscoveryState(
+            rule, tuple(seats), copy, jnp.asarray(-jnp.inf), zero, jnp.zeros_like(zero)
+        )
+
+    @cached_property
+    def _traced(self) -> list[Any]:
+        seats = self.shapes().seats
+        return [
+            jax.jit(group.advance, donate_argnums=1).lower(self.start, shape)
+            for group, shape in zip(self.groups, seats, strict=True)
+        ]
+
+    @cached_property
+    def _compiled(self) -> list[Any]:
+        return [program.compile() for program in self._traced]
+
+    @cached_property
+    def _replace(self) -> list[Any]:
+        return [jax.jit(group.replace, donate_argnums=1) for group in self.groups]
+
+    @cached_property
+    def _apply(self) -> Any:
+        return jax.jit(apply_updates)
+
+    def _meta_step(
+        self, state: DiscoveryState, learning_rate: float
+    ) -> tuple[DiscoveryState, dict[str, Any]]:
+        updates, after, metrics = [], [], {}
+        programs = zip(self.groups, self._compiled, self._replace, state.seats, strict=True)
+        for group, advance, replace, seats in programs:
+            update, seats, logged = advance(state.rule, seats)
+            if jnp.any(logged["over"]):
+                seats = replace(state.rule, seats, logged["over"])
+            updates.append(update)
+            after.append(seats)
+            metrics[group.task.name] = logged
+        rule = self._apply(state.rule, updates, learning_rate)
+        barren = jnp.where(sum(u.agents for u in updates) > 0, 0, state.barren + 1)
+        best = (state.best, state.best_score, state.best_step)
+        return DiscoveryState(rule, tuple(after), *best, barren), metrics
+
+    # --- Checks ----------------------------------------------------------------------------------
+
+    @cached_property
+    def baseline(self) -> Outcomes:
+        assert self.check is not None
+        return self.check.baseline()
+
+    @cached_property
+    def untrained(self) -> Outcomes:
+        assert self.check is not None
+        return self.check.untrained()
+
+    @cached_property
+    def at_start(self) -> Outcomes:
+        assert self.check is not None
+        return self.check(self.start)
+
+    def score(self, outcomes: Outcomes) -> np.float32:
+        """What rules are compared by: how their agents do in the population's environments."""
+        names = [group.task.name for group in self.groups]
+        return np.float32(score(outcomes, self.baseline, self.untrained, names))
+
+    def _checked(
+        self, state: DiscoveryState, metrics: dict[str, Any], before: int, done: int
+    ) -> tuple[DiscoveryState, dict[str, Any]]:
+        """Checks the rule every so often, and at the end; the best one is kept."""
+        every = self.config.check_every
+        if self.check is None or (before // every == done // every and done < self.updates):
+            return state, metrics
+        if np.isneginf(state.best_score):
+            state = _with_best(state, self.start, self.score(self.at_start), 0)
+        outcomes = self.check(state.rule)
+        value = self.score(outcomes)
+        if value > np.float32(state.best_score):
+            state = _with_best(state, state.rule, value, done)
+        described = {
+            "score": float(value),
+            "best": float(state.best_score),
+            "returns": _described(outcomes),
+            "start": _described(self.at_start),
+            "baseline": _described(self.baseline),
+            "untrained": _described(self.untrained),
+        }
+        return state, metrics | {"check": described}
+
+
+def _with_best(state: DiscoveryState, rule: Rule, value: np.float32, step: int) -> DiscoveryState:
+    best = (jax.tree.map(jnp.copy, rule), jnp.asarray(value), jnp.asarray(step, jnp.int32))
+    return DiscoveryState(state.rule, state.seats, *best, state.barren)
+
+
+def _described(outcomes: Outcomes) -> dict[str, Any]:
+    return {name: outcome.describe() for name, outcome in outcomes.items()}
+
+
+def _mean_of_finite(x: np.ndarray) -> float:
+    finite = x[np.isfinite(x)]
+    return float(finite.mean()) if len(finite) else float("nan")
+
+
+def kept_rule(state: DiscoveryState) -> Rule:
+    """What a run has to show: the best rule, or before any check the latest."""
+    return state.rule if np.isneginf(state.best_score) else state.best
+
+
+HIDDEN = ("episodes", "episode_return", "resets", "skipped", "over")
+"""Metrics that are shown in another form than their mean."""
+
+
+def starting_rule(config: DiscoverConfig, tasks: list[Task]) -> Rule:
+    if config.from_ is not None:
+        forms = {str(task.observation) for task in tasks}
+        one_form = tasks[0].observation if len(forms) == 1 else None
+        return rules.load(config.from_, seed=config.seed, observation=one_form)
+    return Disco(SIZES[config.size], key=jax.random.key(config.seed))
+
+
+def new_folder(discovery: DiscoveryRun, out: str | None) -> RunFolder:
+    """A folder that holds all that a run starts from: its settings and its rule."""
+    folder = RunFolder.create(out, f"discover-{discovery.config.env_names[0]}")
+    rules.save(folder.path / rules.START_FILE, discovery.start)
+    config = {**dataclasses.asdict(discovery.config), IMPORT_FROM: os.getcwd()}
+    folder.write_config(config)
+    return folder
+
+
+def open_folder(path: str, meta_steps: int | None = None) -> tuple[DiscoveryRun, RunFolder]:
+    """A run to be continued, by default to its own end, or to a later one."""
+    folder = RunFolder.open(path)
+    saved = folder.config_with("envs", "a run of discovery")
+    sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
+    config = from_json(DiscoverConfig, saved)
+    if meta_steps is not None:
+        config = config.extended(meta_steps)
+    return DiscoveryRun.create(config, rules.load_kept(folder.path / rules.START_FILE)), folder
+
+
+def run(discovery: DiscoveryRun, folder: RunFolder | None = None, **options: Any) -> dict[str, Any]:
+    """Runs to the end, or from the folder's last checkpoint; the summary."""
+    if folder:
+        folder.extend("meta_steps", discovery.config.total)
+    if folder and (summary := folder.summary()):
+        return summary  # it is finished
+    outcome = loop.run(discovery, folder, **options)
+    summary = _summary(discovery, outcome)
+    if folder and outcome.done >= discovery.updates:
+        folder.write_summary(summary)
+    return summary
+
+
+def _summary(discovery: DiscoveryRun, outcome: loop.Outcome[DiscoveryState]) -> dict[str, Any]:
+    state, last = outcome.state, outcome.curve[-1] if outcome.curve else {}
+    checked = discovery.check is not None and not np.isneginf(state.best_score)
+    finished = outcome.done >= discovery.updates
+    return {
+        "envs": discovery.config.env_names,
+        "agents": discovery.config.agents,
+        "meta_steps": outcome.done,
+        "environment_steps": last.get("steps", 0),
+        "seconds": last.get("seconds", 0.0),
+        "steps_per_second": round(outcome.steps_per_second, 1),
+        "resets": last.get("resets", 0),
+        "skipped": last.get("skipped", 0),
+        "best_score": float(state.best_score) if checked else None,
+        "best_meta_step": int(state.best_step) if checked else outcome.done,
+        "final_check": _final_check(discovery, state) if checked and finished else None,
+        "rule_sha256": rules.digest(kept_rule(state)),
+    }
+
+
+def _final_check(discovery: DiscoveryRun, state: DiscoveryState) -> dict[str, Any]:
+    """The kept rule once more, on seeds that had no part in choosing it, beside the others."""
+    assert discovery.check is not None
+    return {
+        "returns": _described(discovery.check(state.best, fresh=True)),
+        "start": _described(discovery.at_start),
+        "baseline": _described(discovery.baseline),
+        "untrained": _described(discovery.untrained),
+    }

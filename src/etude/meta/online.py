@@ -1,0 +1,193 @@
+"""A rule that learns while its agent does: θ follows η, and η follows a fixed reference.
+
+In each window the agent is updated M times under the rule, each time on a trajectory it has just
+played, and then plays once more. The loss of a fixed reference rule on that last trajectory is
+differentiated through the updates, and the rule goes one step down.
+"""
+
+import dataclasses
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from etude import rules
+from etude.core import optim
+from etude.core.agent import Agent
+from etude.core.learner import Gradient, Learner, descend, loss_gradient, mean_loss, norm
+from etude.core.types import Metrics, Rollout
+from etude.envs import Task
+from etude.errors import UserError
+from etude.meta.gradient import meta_gradient
+from etude.meta.problem import Problem
+from etude.rules import Rule
+from etude.settings import join_spec, split_spec
+from etude.training.config import TrainConfig
+from etude.training.iteration import Training, World, repeat
+
+REVISE_FLOOR = 0.1
+"""The weight of a revision is b₁ over the outer loss, of which less than this counts as this."""
+
+
+class Life(eqx.Module):
+    """All that changes within a window."""
+
+    learner: Learner
+    world: World
+    reference_state: PyTree[Array]
+
+
+class UpdateRecord(eqx.Module):
+    """What the outer loss wants to know of an agent update."""
+
+    cost: Float[Array, "*N"]
+    revision: Float[Array, "*N"]
+    """The reference's loss of the agent before the update, on the trajectory it learns from."""
+    metrics: Metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class OnlineProblem(Problem[Life, UpdateRecord]):
+    """Trajectories are played as they are needed: the experience of an update is a random key."""
+
+    training: Training
+    reference: Rule
+
+    def inner(
+        self, rule: Rule, state: Life, experience: Any, gradient: Gradient = loss_gradient
+    ) -> tuple[Life, UpdateRecord]:
+        learner = state.learner
+        world, rollout, played = self._play(state, experience)
+        targets, rule_state = rule.targets(learner.agent, learner.rule_state, rollout)
+        cost = rule.target_cost(targets, learner.rule_state, rollout)
+        revision = jnp.zeros_like(cost)
+        if self.training.config.revise:
+            revision, _ = self._reference_loss(learner.agent, state.reference_state, rollout)
+        agent, optimiser_state, metrics = descend(
+            rule, self.training.optimiser, learner, targets, rollout, gradient
+        )
+        learner = Learner(agent, optimiser_state, rule_state)
+        record = UpdateRecord(cost, revision, metrics | played)
+        return Life(learner, world, state.reference_state), record
+
+    def outer(
+        self, rule: Rule, state: Life, aux: UpdateRecord, experience: Any
+    ) -> tuple[Float[Array, ""], tuple[Life, Metrics]]:
+        world, rollout, played = self._play(state, experience, self.training.config.outer_rollout)
+        loss, reference_state = self._reference_loss(
+            state.learner.agent, state.reference_state, rollout
+        )
+        total = loss + jnp.mean(aux.cost)
+        if weight := self.training.config.revise:
+            size = jnp.maximum(jnp.abs(jax.lax.stop_gradient(loss)), REVISE_FLOOR)
+            # The first of these agents is as it was before the window: no rule answers for it.
+            total = total + weight / size * jnp.mean(aux.revision[1:])
+        metrics = {name: _over_window(name, x) for name, x in aux.metrics.items()}
+        metrics |= {name: metrics[name] + played[name] for name in COUNTED}
+        metrics |= {"outer_loss": loss, "meta_loss": total}
+        after = Life(state.learner, world, reference_state)
+        return total, jax.lax.stop_gradient((after, metrics))
+
+    def _play(self, state: Life, key: PRNGKeyArray, length: int | None = None):
+        agent, world = jax.lax.stop_gradient((state.learner.agent, state.world))
+        return jax.lax.stop_gradient(self.training.play(agent, world, key, length))
+
+    def _reference_loss(
+        self, agent: Agent, state: PyTree[Array], rollout: Rollout
+    ) -> tuple[Float[Array, ""], PyTree[Array]]:
+        targets, state = self.reference.targets(agent, state, rollout)
+        loss, _ = mean_loss(agent, self.reference, targets, rollout)
+        return loss, state
+
+
+COUNTED = ("episodes", "episode_return", "episode_length")
+"""Metrics that add up over a window; of all others it is the mean that counts."""
+
+
+def _over_window(name: str, x: Array) -> Array:
+    return jnp.sum(x, axis=0) if name in COUNTED else jnp.mean(x, axis=0)
+
+
+class OnlineState(eqx.Module):
+    """All that a run must not lose: this tree is the checkpoint."""
+
+    rule: Rule
+    meta_optimiser_state: PyTree[Array]
+    learner: Learner
+    world: World
+    reference_state: PyTree[Array]
+    key: PRNGKeyArray
+
+
+@dataclasses.dataclass(frozen=True)
+class OnlineTraining:
+    """How one agent is trained together with its rule: pure functions, as in `Training`."""
+
+    problem: OnlineProblem
+    meta_optimiser: optax.GradientTransformation
+
+    @staticmethod
+    def create(task: Task, config: TrainConfig) -> "OnlineTraining":
+        if config.replay_share:
+            raise UserError("A rule that learns online has no use for replay: --replay-share 0.")
+        if config.revise and config.updates_per_update < 2:
+            raise UserError("--revise looks at agents between two updates: --inner-updates 2.")
+        assert config.meta_optimiser is not None and config.meta_learning_rate is not None
+        problem = OnlineProblem(Training.create(task, config), reference_rule(config.outer))
+        return OnlineTraining(
+            problem, optim.make_optimiser(config.meta_optimiser, config.meta_learning_rate)
+        )
+
+    def init(self, rule: Rule, key: PRNGKeyArray) -> OnlineState:
+        start = self.problem.training.init(rule, key)
+        return OnlineState(
+            rule=rule,
+            meta_optimiser_state=self.meta_optimiser.init(cast(Any, rule)),
+            learner=start.learner,
+            world=start.world,
+            reference_state=self.problem.reference.init(start.learner.agent),
+            key=start.key,
+        )
+
+    def iterate(self, state: OnlineState) -> tuple[OnlineState, Metrics]:
+        """One window: M updates of the agent, one of the rule."""
+        number = self.problem.training.config.inner_updates
+        assert number is not None
+        outer_key, key, *keys = jax.random.split(state.key, 2 + number)
+        life = Life(state.learner, state.world, state.reference_state)
+        result = meta_gradient(
+            self.problem, state.rule, life, jnp.stack(keys), outer_key, memory="full"
+        )
+        old = cast(Any, state.rule)
+        updates, meta_state = self.meta_optimiser.update(
+            cast(Any, result.gradient), state.meta_optimiser_state, old
+        )
+        rule = cast(Rule, optax.apply_updates(old, updates))
+        learner = result.state.learner
+        learner = eqx.tree_at(lambda x: x.agent, learner, rule.inform(learner.agent))
+        metrics = result.metrics | {"meta_gradient_norm": norm(result.gradient)}
+        world, reference_state = result.state.world, result.state.reference_state
+        return OnlineState(rule, meta_state, learner, world, reference_state, key), metrics
+
+    def run(
+        self, rule: Rule, state: OnlineState, number: int | Int[Array, ""], room: int
+    ) -> tuple[OnlineState, Metrics]:
+        """As `Training.run`. The state has its own rule; the one given is where it started."""
+        del rule
+        return repeat(self.iterate, state, number, room)
+
+
+def reference_rule(spec: str | None) -> Rule:
+    """The rule of the outer loss. Its values are plain numbers, like those of the rules that learn
+    online, since they share an agent."""
+    name, settings = split_spec(spec or "actor_critic")
+    if name == "actor_critic" and settings.get("bins", "0") != "0":
+        raise UserError(f"--outer {spec}: values are plain numbers here, bins=0.")
+    plain = {"bins": "0"} if name == "actor_critic" else {}
+    reference = rules.load(join_spec(name, settings | plain))
+    if jax.tree.leaves(reference):
+        raise UserError(f"--outer must name a rule without parameters of its own, not {spec}.")
+    return reference

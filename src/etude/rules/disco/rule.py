@@ -1,0 +1,253 @@
+"""DiscoRL (Oh et al., Nature 2025): an agent's policy and predictions follow a meta-network."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from etude.core.agent import Agent, Heads
+from etude.core.distributions import entropy, kl_divergence, select_action
+from etude.core.moments import Moments
+from etude.core.nn import LSTMState
+from etude.core.packing import unpack
+from etude.core.remat import keep
+from etude.core.returns import categorical_mean, retrace, two_hot_cross_entropy
+from etude.core.rule import Rule
+from etude.core.types import Metrics, Predictions, Rollout
+from etude.rules.disco.network import (
+    MetaNetwork,
+    NetworkInputs,
+    ProposedTargets,
+    Reading,
+    ValueEstimates,
+)
+from etude.settings import (
+    check_types,
+    is_cost,
+    is_count,
+    is_odd_bins,
+    is_positive,
+    is_share,
+    require,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscoConfig:
+    """Sizes of the meta-network (the published ones by default) and constants of the update."""
+
+    prediction: int = 600
+    """Size of the predictions y and z."""
+    hidden: int = 256
+    """Units of the backward LSTM."""
+    rnn: int = 128
+    """Units of the meta-RNN."""
+    embedding: int = 16
+    """Hidden width of the nets that read y and z."""
+    channels: tuple[int, ...] = (16, 2)
+    """Channels of the action blocks."""
+    pi_channels: int = 16
+    """Channels of the policy target's action block."""
+    bins: int = 601
+    """Bins of the categorical action value; an odd number."""
+    max_value: float = 300.0
+    """Largest squashed value the bins reach."""
+    discount: float = 0.997
+    """γ of the action values."""
+    td_lambda: float = 0.95
+    """λ of Retrace."""
+    target_decay: float = 0.9
+    """How much of the target network is kept at each update."""
+    pi_cost: float = 1.0
+    """Weight of KL(π̂‖π)."""
+    y_cost: float = 1.0
+    """Weight of KL(ŷ‖y)."""
+    z_cost: float = 1.0
+    """Weight of KL(ẑ‖z)."""
+    aux_cost: float = 1.0
+    """Weight of the prediction of the next policy."""
+    value_cost: float = 0.2
+    """Weight of the action-value loss."""
+    target_mean_cost: float = 1e-3
+    """Discovery: weight of the squared means of π̂, ŷ and ẑ, which a softmax does not see."""
+    target_kl_cost: float = 1e-2
+    """Discovery: weight of KL(π⁻‖π̂), which keeps the policy target near the policy."""
+    prediction_entropy_cost: float = 1e-3
+    """Discovery: weight of the entropies of y and z after the updates, which it raises."""
+
+    def __post_init__(self):
+        check_types(self)
+        sizes = "prediction hidden rnn embedding channels pi_channels"
+        require(self, sizes, is_count, "at least 1")
+        require(self, "bins", is_odd_bins, "an odd number from 3")
+        require(self, "max_value", is_positive, "a positive number")
+        require(self, "discount td_lambda target_decay", is_share, "from 0 to 1")
+        costs = "pi_cost y_cost z_cost aux_cost value_cost"
+        require(self, costs, is_cost, "0 or more")
+        costs = "target_mean_cost target_kl_cost prediction_entropy_cost"
+        require(self, costs, is_cost, "0 or more")
+
+
+class DiscoState(eqx.Module):
+    """What lives with an agent: the meta-RNN's memory, running moments, and θ⁻."""
+
+    rnn: LSTMState
+    advantage: Moments
+    td: Moments
+    target: Agent
+
+
+class DiscoTargets(eqx.Module):
+    proposed: ProposedTargets
+    values: ValueEstimates
+
+
+class Disco(Rule[DiscoState, DiscoTargets]):
+    """The discovered rule: targets for π, y and z from the meta-network; q learns by Retrace."""
+
+    network: MetaNetwork
+    config: DiscoConfig = eqx.field(static=True)
+
+    def __init__(self, config: DiscoConfig = DiscoConfig(), *, key: PRNGKeyArray):
+        self.config = config
+        self.network = MetaNetwork(
+            prediction=config.prediction,
+            hidden=config.hidden,
+            rnn=config.rnn,
+            embedding=config.embedding,
+            channels=config.channels,
+            pi_channels=config.pi_channels,
+            key=key,
+        )
+
+    def heads(self, num_actions: int) -> Heads:
+        prediction, bins = self.config.prediction, self.config.bins
+        return Heads(
+            state={"pi": num_actions, "y": prediction},
+            action={"z": prediction, "q": bins, "p": num_actions},
+        )
+
+    def init(self, agent: Agent) -> DiscoState:
+        rnn = self.network.rnn.lstm.zero_state()
+        # A copy, for buffers that are shared with the agent's could not be donated.
+        return DiscoState(rnn, Moments.zero(), Moments.zero(), jax.tree.map(jnp.copy, agent))
+
+    def targets(
+        self, agent: Agent, state: DiscoState, rollout: Rollout
+    ) -> tuple[DiscoTargets, DiscoState]:
+        online, target = self._read(agent, rollout), self._read(state.target, rollout)
+        values, advantage, td = self._estimate_values(online, target, state, rollout)
+        inputs = NetworkInputs(rollout, online, target, values)
+        proposed, rnn = self.network(inputs, state.rnn)
+        decay = self.config.target_decay
+        target_agent = jax.tree.map(lambda t, a: decay * t + (1.0 - decay) * a, state.target, agent)
+        return DiscoTargets(proposed, values), DiscoState(keep(rnn), advantage, td, target_agent)
+
+    def _read(self, agent: Agent, rollout: Rollout) -> Reading:
+        def summarise(predictions: Predictions):
+            q_logits = jax.lax.stop_gradient(predictions["q"])
+            q = categorical_mean(q_logits, self.config.max_value)
+            return self.network.embed_z(predictions["z"]), q
+
+        agent = unpack(agent)
+        embedding = agent.embed(rollout.observation)
+        prediction = agent.predict(embedding)
+        z, q = agent.predict_actions(agent.consider(embedding), summarise)
+        actions_last = lambda x: jnp.moveaxis(x, 0, -1)  # noqa: E731
+        return keep(
+            Reading(
+                pi=prediction["pi"],
+                y=self.network.embed_y(prediction["y"]),
+                z=tuple(map(actions_last, z)),
+                q=actions_last(q),
+            )
+        )
+
+    def _estimate_values(
+        self, online: Reading, target: Reading, state: DiscoState, rollout: Rollout
+    ) -> tuple[ValueEstimates, Moments, Moments]:
+        """Retrace with the target network's values under the online policy. No gradients."""
+        pi = jax.lax.stop_gradient(jax.nn.softmax(online.pi))
+        value = jnp.sum(pi * online.q, axis=-1)
+        target_value = jnp.sum(pi * target.q, axis=-1)
+        rho = rollout.importance_ratio(online.pi[:-1])
+        q_target = retrace(
+            select_action(target.q[:-1], rollout.action),
+            target_value,
+            rollout.reward,
+            rollout.discount(self.config.discount),
+            self.config.td_lambda * jnp.minimum(1.0, rho),
+        )
+        advantage = q_target - target_value[:-1]
+        q_td = q_target - select_action(online.q[:-1], rollout.action)
+        qv_advantage = target.q - target_value[..., None]
+        moments = state.advantage.update(rollout.mean(advantage), rollout.mean(advantage**2))
+        td_moments = state.td.update(rollout.mean(q_td), rollout.mean(q_td**2))
+        estimates = ValueEstimates(
+            value=value,
+            target_q=target.q,
+            q_target=q_target,
+            q_td=q_td,
+            advantage=advantage,
+            normalised_advantage=moments.normalise(advantage),
+            qv_advantage=qv_advantage,
+            normalised_qv_advantage=moments.normalise(qv_advantage),
+        )
+        return estimates, moments, td_moments
+
+    def loss(
+        self, agent: Agent, targets: DiscoTargets, rollout: Rollout
+    ) -> tuple[Float[Array, "T B"], Metrics]:
+        agent, config, proposed = unpack(agent), self.config, targets.proposed
+        # All T + 1 observations, though the last one's gradient is zero: `targets` computes the
+        # same embeddings, and the compiler then does it once.
+        embedding = agent.embed(rollout.observation)
+        prediction = agent.predict(embedding)
+        state = {name: x[:-1] for name, x in prediction.items()}
+        start = jax.tree.map(lambda x: x[:-1], agent.consider(embedding))
+        action = agent.predict_action(start, rollout.action)
+        next_pi = jax.lax.stop_gradient(prediction["pi"][1:])
+        goes_on = 1.0 - (rollout.terminal | rollout.truncated).astype(embedding.dtype)
+
+        pi_loss = kl_divergence(proposed.pi, state["pi"])
+        y_loss = kl_divergence(proposed.y, state["y"])
+        z_loss = kl_divergence(proposed.z, action["z"])
+        aux_loss = kl_divergence(next_pi, action["p"]) * goes_on
+        q_loss = two_hot_cross_entropy(action["q"], targets.values.q_target, config.max_value)
+        total = (
+            config.pi_cost * pi_loss
+            + config.y_cost * y_loss
+            + config.z_cost * z_loss
+            + config.aux_cost * aux_loss
+            + config.value_cost * q_loss
+        )
+        metrics = {
+            "pi_loss": pi_loss,
+            "y_loss": y_loss,
+            "z_loss": z_loss,
+            "aux_loss": aux_loss,
+            "q_loss": q_loss,
+            "entropy": entropy(jax.lax.stop_gradient(state["pi"])),
+            "y_entropy": entropy(jax.lax.stop_gradient(state["y"])),
+            "z_entropy": entropy(jax.lax.stop_gradient(action["z"])),
+        }
+        return total, {name: rollout.mean(x) for name, x in metrics.items()}
+
+    def target_cost(
+        self, targets: DiscoTargets, state: DiscoState, rollout: Rollout
+    ) -> Float[Array, ""]:
+        proposed = targets.proposed
+        means = sum(jnp.square(jnp.mean(rollout.mean(x))) for x in jax.tree.leaves(proposed))
+        target_pi = jax.lax.stop_gradient(state.target.policy(rollout.observation)[:-1])
+        distance = rollout.mean(kl_divergence(target_pi, proposed.pi))
+        return self.config.target_mean_cost * means + self.config.target_kl_cost * distance
+
+    def agent_cost(self, agent: Agent, rollout: Rollout) -> Float[Array, ""]:
+        agent = unpack(agent)
+        embedding = agent.embed(rollout.observation)
+        y = agent.predict(embedding)["y"]
+        z = agent.predict_action(agent.consider(embedding[:-1]), rollout.action)["z"]
+        bonus = jnp.mean(entropy(y)) + rollout.mean(entropy(z))
+        return -self.config.prediction_entropy_cost * bonus

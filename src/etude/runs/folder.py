@@ -1,0 +1,215 @@
+"""The run folder: config, metrics, checkpoint, summary. Nothing half-written, nothing lost."""
+
+import datetime
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from etude.errors import UserError
+from etude.runs.storage import from_arrays, read_arrays, to_arrays, write_arrays, write_atomically
+
+CONFIG, METRICS, CHECKPOINT, SUMMARY = "config.json", "metrics.jsonl", "checkpoint", "summary.json"
+LOCK = ".lock"
+
+IMPORT_FROM = "import_from"
+"""The folder a run was started in, from which environments named module:Class are imported."""
+State = TypeVar("State")
+
+try:
+    import fcntl
+except ImportError:  # not a Unix system
+    fcntl = None
+
+
+@contextmanager
+def _disk_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{what}: {error.strerror or error}.") from None
+
+
+class RunFolder:
+    """One run on disk."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @staticmethod
+    def create(out: str | None, name: str) -> "RunFolder":
+        """A new folder (`out`, or a fresh one under `runs/`). With its config, it will be a run."""
+        path = Path(out) if out else _fresh_path(name)
+        with _disk_errors(f"Cannot write to {path}"):
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                is_run = (path / CONFIG).is_file()
+                hint = f", or continue that run with --resume {path}" if is_run else ""
+                raise UserError(f"{path} is there already: choose another --out{hint}.")
+            path.mkdir(parents=True, exist_ok=True)
+        return RunFolder(path)
+
+    @staticmethod
+    def open(path: str) -> "RunFolder":
+        if not (Path(path) / CONFIG).is_file():
+            raise UserError(f"{path} is not a run folder: it has no {CONFIG}.")
+        return RunFolder(Path(path))
+
+    def config(self) -> dict[str, Any]:
+        return self._read_json(CONFIG)
+
+    def config_with(self, field: str, what: str) -> dict[str, Any]:
+        """The config, if it is that of such a run as has this field."""
+        config = self.config()
+        if field not in config:
+            raise UserError(f"{self.path} is not {what}: its config names no {field}.")
+        return config
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        """Puts the config in place. A summary of the run as it was planned before is void."""
+        with _disk_errors(f"Cannot write the config in {self.path}"):
+            (self.path / SUMMARY).unlink(missing_ok=True)
+            self._write_json(CONFIG, config)
+
+    def extend(self, field: str, value: int) -> None:
+        """Writes a later end of the run down."""
+        config = self.config()
+        if config.get(field) != value:
+            self.write_config(config | {field: value})
+
+    @property
+    def has_checkpoint(self) -> bool:
+        return (self.path / CHECKPOINT).is_file()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other processes from writing to this run at the same time."""
+        if fcntl is None:  # not a Unix system
+            yield
+            return
+        with _disk_errors(f"Cannot write to {self.path}"):
+            lock = open(self.path / LOCK, "w")  # noqa: SIM115
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"Another process is working on {self.path}.") from None
+            yield
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        with _disk_errors(f"Cannot write the summary in {self.path}"):
+            self._write_json(SUMMARY, summary)
+
+    def summary(self) -> dict[str, Any] | None:
+        """What a finished run wrote of itself."""
+        return self._read_json(SUMMARY) if (self.path / SUMMARY).is_file() else None
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Appends one line of metrics."""
+        with (
+            _disk_errors(f"Cannot write metrics in {self.path}"),
+            open(self.path / METRICS, "a") as file,
+        ):
+            file.write(json.dumps(_plain(record)) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        path = self.path / METRICS
+        if not path.is_file():
+            return []
+        with _disk_errors(f"{path} cannot be read"):
+            text = path.read_text(errors="replace")
+        # A run killed while it wrote may leave its last line unfinished.
+        lines = text[: text.rfind("\n") + 1].splitlines()
+        try:
+            records = [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise UserError(f"{path} is damaged: {error}.") from None
+        if not all(isinstance(x, dict) and {"updates", "steps"} <= x.keys() for x in records):
+            raise UserError(f"{path} is damaged: a line of it is no record of a run.")
+        return records
+
+    def save(self, state: Any, progress: dict[str, Any]) -> None:
+        """Puts a new checkpoint in place of the old one, at once or not at all.
+
+        It remembers how long the metrics were, so that a resumed run takes up the log where the
+        checkpoint left it.
+        """
+        with _disk_errors(
+            f"The checkpoint in {self.path} could not be written, the one before it is still good"
+        ):
+            length = self._sync_metrics()
+            arrays = to_arrays(state)
+            write_arrays(self.path / CHECKPOINT, arrays, {**progress, "metrics_bytes": length})
+
+    def restore(self, like: State) -> tuple[State, dict[str, Any]] | None:
+        """The last checkpoint's state and progress, or None if there is none yet."""
+        if not self.has_checkpoint:
+            self._cut_metrics(0)
+            return None
+        arrays, progress = read_arrays(self.path / CHECKPOINT)
+        state = from_arrays(like, arrays, f"The checkpoint in {self.path}")
+        try:
+            self._cut_metrics(int(progress["metrics_bytes"]))
+        except (KeyError, TypeError, ValueError):
+            raise UserError(f"The checkpoint in {self.path} has a damaged header.") from None
+        return state, progress
+
+    def arrays(self, prefix: str) -> dict[str, np.ndarray]:
+        """Those arrays of the checkpoint whose names start with `prefix.`, without it."""
+        arrays, _ = read_arrays(self.path / CHECKPOINT)
+        start = prefix + "."
+        return {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+
+    def _sync_metrics(self) -> int:
+        path = self.path / METRICS
+        if not path.exists():
+            return 0
+        with open(path, "rb+") as file:
+            os.fsync(file.fileno())
+            return file.seek(0, os.SEEK_END)
+
+    def _cut_metrics(self, length: int) -> None:
+        path = self.path / METRICS
+        with _disk_errors(f"Cannot write metrics in {self.path}"):
+            if path.exists() and path.stat().st_size > length:
+                os.truncate(path, length)
+
+    def _write_json(self, name: str, value: Any) -> None:
+        text = json.dumps(_plain(value), indent=2) + "\n"
+        write_atomically(self.path / name, lambda file: file.write(text.encode()))
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        try:
+            value = json.loads((self.path / name).read_text())
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.path / name} cannot be read: {error}.") from None
+        if not isinstance(value, dict):
+            raise UserError(f"{self.path / name} is damaged: it should hold settings by name.")
+        return value
+
+
+def _fresh_path(name: str) -> Path:
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    safe = "".join(c if c.isalnum() or c in "-_=." else "-" for c in name)
+    path = Path("runs") / f"{stamp}-{safe}"
+    number = 1
+    while path.exists():
+        number += 1
+        path = Path("runs") / f"{stamp}-{safe}-{number}"
+    return path
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no arrays and no NaN: lists and null stand for them."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,162 @@
+"""Settings: read from text (`name:key=value,key=value`), given their declared types, and checked,
+with one sentence for each that makes no sense."""
+
+import dataclasses
+import numbers
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, Literal
+
+from etude.errors import UserError
+
+
+def split_spec(spec: str) -> tuple[str, dict[str, str]]:
+    """The name and the settings as text. The name itself may hold colons."""
+    name, colon, tail = spec.rpartition(":")
+    if not colon or "=" not in tail:
+        return spec, {}
+    settings = {}
+    for part in tail.split(","):
+        key, equals, value = (x.strip() for x in part.partition("="))
+        if not (key and equals and value):
+            raise UserError(f"In {spec!r}, {part!r} should have the form name=value.")
+        settings[key] = value
+    return name, settings
+
+
+def split_specs(text: str) -> list[str]:
+    """The specs in a list with commas. A piece like `columns=5` goes on with the spec before it."""
+    found: list[str] = []
+    for piece in filter(None, (x.strip() for x in text.split(","))):
+        if found and "=" in piece and ":" not in piece:
+            found[-1] += f",{piece}"
+        else:
+            found.append(piece)
+    return found
+
+
+def join_spec(name: str, settings: dict[str, str]) -> str:
+    """What `split_spec` takes apart."""
+    return f"{name}:{','.join(f'{k}={v}' for k, v in settings.items())}" if settings else name
+
+
+def parse_value(text: str) -> Any:
+    """The number, truth value or tuple of numbers (`16x2`) the text looks like, or the text."""
+    for convert in (int, float, lambda t: tuple(int(x) for x in t.split("x"))):
+        try:
+            return convert(text)
+        except ValueError:
+            pass
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def as_text(value: Any) -> str:
+    """What `parse_value` reads."""
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def replace_fields(config: Any, settings: dict[str, str], owner: str) -> Any:
+    """`config` (a dataclass) with fields set from text, or a sentence about what does not fit."""
+    hints = typing.get_type_hints(type(config))
+    changes = {}
+    for key, text in settings.items():
+        if key not in hints:
+            names = ", ".join(f.name for f in dataclasses.fields(config)) or "none"
+            raise UserError(f"{owner} has no setting {key!r}; its settings are: {names}.")
+        changes[key] = as_type(text, hints[key], f"{key} of {owner}")
+    return dataclasses.replace(config, **changes)
+
+
+def as_type(text: str, hint: Any, what: str) -> Any:
+    """The value a text stands for, if it is of the type of `hint`."""
+    value = parse_value(text)
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for kind in kinds:
+        if kind is str:
+            return text
+        origin = typing.get_origin(kind) or kind
+        if origin is tuple and isinstance(value, int) and not isinstance(value, bool):
+            return (value,)
+        if origin is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(origin, type) and type(value) is origin:
+            return value
+        if kind is Any or not isinstance(origin, type):  # not said, or arrays: anything will do
+            return value
+    expected = " or ".join(getattr(k, "__name__", str(k)) for k in kinds)
+    raise UserError(f"The setting {what} must be of type {expected}, not {text!r}.")
+
+
+# --- Checks ---------------------------------------------------------------------------------------
+
+
+def check_types(config: Any) -> None:
+    """Gives each setting of a frozen dataclass the type it is declared with: a list is as good as
+    a tuple, a whole number as a float. What does not fit is a mistake."""
+    hints = typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        fitting, expected = _fit(value, hints[field.name])
+        if expected:
+            raise UserError(f"{field.name} must be {expected}, not {value!r}.")
+        object.__setattr__(config, field.name, fitting)
+
+
+def _fit(value: Any, hint: Any) -> tuple[Any, str]:
+    """The value as the type, and an empty text; or what it should have been."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        fits = [_fit(value, kind) for kind in arguments]
+        return next((x for x in fits if not x[1]), fits[0])
+    if origin is Literal:
+        return value, "" if value in arguments else f"one of {', '.join(map(str, arguments))}"
+    if origin is tuple:
+        parts = [_fit(x, arguments[0]) for x in value] if isinstance(value, (tuple, list)) else None
+        wrong = parts is None or any(x[1] for x in parts)
+        return tuple(x[0] for x in parts or ()), "several whole numbers" if wrong else ""
+    if hint is type(None):
+        return value, "" if value is None else "left out"
+    is_bool = isinstance(value, bool)
+    if hint is int and isinstance(value, numbers.Integral) and not is_bool:
+        return int(value), ""
+    if hint is float and isinstance(value, numbers.Real) and not is_bool:
+        return float(value), ""
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    fits = hint is Any or (isinstance(hint, type) and isinstance(value, hint) and hint is not int)
+    return value, "" if fits else names.get(hint, str(hint))
+
+
+def require(config: Any, names: str, holds: Callable[[Any], bool], what: str) -> None:
+    """Each of the named settings that is given at all must hold."""
+    for name in names.split():
+        value = getattr(config, name)
+        if value is not None and not holds(value):
+            raise UserError(f"{name} must be {what}, not {value}.")
+
+
+def is_share(x: float | int) -> bool:
+    return 0.0 <= x <= 1.0
+
+
+def is_cost(x: float | int) -> bool:
+    return 0.0 <= x < float("inf")
+
+
+def is_positive(x: float | int) -> bool:
+    return 0.0 < x < float("inf")
+
+
+def is_count(x: int | tuple[int, ...]) -> bool:
+    return all(n >= 1 for n in (x if isinstance(x, tuple) else (x,)))
+
+
+SEED_RANGE = "from 0 to 4294967295"
+
+
+def is_seed(x: int) -> bool:
+    return 0 <= x < 2**32
+
+
+def is_odd_bins(x: int) -> bool:
+    return x >= 3 and x % 2 == 1

@@ -1,0 +1,223 @@
+"""Training as one compiled program: act, remember, update, and again."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+
+from etude.acting import jax_source as acting
+from etude.acting.replay import Replay, join
+from etude.core import optim
+from etude.core.agent import Agent
+from etude.core.learner import Learner, update
+from etude.core.types import Metrics, Rollout
+from etude.envs import Task
+from etude.errors import UserError
+from etude.rules import Rule
+from etude.training.config import TrainConfig
+
+State = TypeVar("State")
+
+LAST_EPISODES = 100
+
+
+class EpisodeLog(eqx.Module):
+    """The returns of the last 100 episodes, in a ring, and how many there ever were."""
+
+    returns: Float[Array, " last"]
+    count: Int[Array, ""]
+
+    @staticmethod
+    def empty() -> "EpisodeLog":
+        return EpisodeLog(jnp.zeros(LAST_EPISODES), jnp.zeros((), jnp.int32))
+
+    def add(self, episodes: acting.Episodes) -> "EpisodeLog":
+        ended, returns = episodes.ended.ravel(), episodes.returns.ravel()
+        number = jnp.cumsum(ended)
+        total = number[-1]
+        # Each episode that ended has its own place; those that would be overwritten are left out.
+        keep = ended & (number > total - LAST_EPISODES)
+        place = jnp.where(keep, (self.count + number - 1) % LAST_EPISODES, LAST_EPISODES)
+        ring = self.returns.at[place].set(returns.astype(self.returns.dtype), mode="drop")
+        return EpisodeLog(ring, self.count + total)
+
+
+class World(eqx.Module):
+    """An agent's side of experience: its environments, what it remembers, how episodes ended."""
+
+    actors: acting.Actors
+    replay: Replay | None
+    episodes: EpisodeLog
+
+
+class TrainState(eqx.Module):
+    """All that a run must not lose: this tree is the checkpoint."""
+
+    learner: Learner
+    world: World
+    key: PRNGKeyArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How one agent is trained: pure functions of the rule and the state."""
+
+    task: Task
+    config: TrainConfig
+    optimiser: optax.GradientTransformation
+
+    @staticmethod
+    def create(task: Task, config: TrainConfig) -> "Training":
+        if config.replay_share and config.batch == config.num_envs:
+            raise UserError(
+                f"A batch of {config.batch} has no room for a replay share of "
+                f"{config.replay_share}: choose a larger batch, or a replay share of 0."
+            )
+        return Training(task, config, make_optimiser(config))
+
+    def init(self, rule: Rule, key: PRNGKeyArray) -> TrainState:
+        agent_key, world_key, key = jax.random.split(key, 3)
+        heads = rule.heads(self.task.num_actions)
+        agent = Agent(
+            self.task.observation, self.task.num_actions, heads, self.config.network, key=agent_key
+        )
+        learner = Learner.create(agent, rule, self.optimiser)
+        return TrainState(learner, self._new_world(agent, world_key), key)
+
+    def iterate(self, rule: Rule, state: TrainState) -> tuple[TrainState, Metrics]:
+        """One iteration: every environment plays a trajectory, then the agent is updated once."""
+        play_key, key = jax.random.split(state.key)
+        world, batch, played = self.play(state.learner.agent, state.world, play_key)
+        learner, metrics = update(rule, self.optimiser, state.learner, batch)
+        return TrainState(learner, world, key), metrics | played
+
+    def play(
+        self, agent: Agent, world: World, key: PRNGKeyArray, length: int | None = None
+    ) -> tuple[World, Rollout, Metrics]:
+        """The batch of an update: a new trajectory from each environment, the rest replayed."""
+        act_key, replay_key = jax.random.split(key)
+        actors, new, episodes = self._act(agent, world.actors, act_key, length)
+        replay, batch = world.replay, new
+        if replay is not None:
+            replay = replay.add(new)
+            batch = join(new, replay.sample(replay_key, self._replayed))
+        metrics = {
+            "reward": new.mean(new.reward),
+            "episodes": jnp.sum(episodes.ended),
+            "episode_return": jnp.sum(jnp.where(episodes.ended, episodes.returns, 0.0)),
+            "episode_length": jnp.sum(jnp.where(episodes.ended, episodes.lengths, 0)),
+        }
+        return World(actors, replay, world.episodes.add(episodes)), batch, metrics
+
+    def _new_world(self, agent: Agent, key: PRNGKeyArray) -> World:
+        """Fresh environments; replay holds enough for a batch that is not a few copies."""
+        env_key, fill_key = jax.random.split(key)
+        actors = acting.reset(self.task, env_key, self.config.num_envs)
+        replay = self._empty_replay(agent, actors, key)
+        if replay is not None:
+
+            def fill(carry, key):
+                actors, replay = carry
+                actors, new, _ = self._act(agent, actors, key)
+                return (actors, replay.add(new)), None
+
+            keys = jax.random.split(fill_key, self.config.filling_rollouts)
+            (actors, replay), _ = jax.lax.scan(fill, (actors, replay), keys)
+        return World(actors, replay, EpisodeLog.empty())
+
+    def run(
+        self, rule: Rule, state: TrainState, number: int | Int[Array, ""], room: int
+    ) -> tuple[TrainState, Metrics]:
+        """Several iterations, and the metrics of each. One program serves any number up to `room`:
+        the metrics have that many entries, of which the first `number` count."""
+        return repeat(lambda state: self.iterate(rule, state), state, number, room)
+
+    def _act(
+        self, agent: Agent, actors: acting.Actors, key: PRNGKeyArray, length: int | None = None
+    ):
+        length = length or self.config.rollout
+        assert length is not None
+        return acting.unroll(self.task, agent.policy, actors, key, length)
+
+    @property
+    def _replayed(self) -> int:
+        assert self.config.batch is not None
+        return self.config.batch - self.config.num_envs
+
+    def _empty_replay(self, agent: Agent, actors: acting.Actors, key: Any) -> Replay | None:
+        if self._replayed == 0:
+            return None
+        new: Rollout = jax.eval_shape(self._act, agent, actors, key)[1]
+        capacity, width = self.config.replay_capacity or 0, self.config.num_envs
+        if capacity < width:
+            raise UserError(
+                f"--replay-capacity must be at least {width}, the number of environments."
+            )
+        return Replay.empty(new, capacity // width * width)
+
+
+def repeat(
+    iterate: Callable[[State], tuple[State, Metrics]],
+    state: State,
+    number: int | Int[Array, ""],
+    room: int,
+) -> tuple[State, Metrics]:
+    """Several iterations, and the metrics of each: `room` entries, the first `number` of which
+    count."""
+    form = jax.eval_shape(iterate, state)[1]
+    logs = jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), form)
+
+    def body(i, carry):
+        state, logs = carry
+        state, metrics = iterate(state)
+        return state, jax.tree.map(lambda log, x: log.at[i].set(x), logs, metrics)
+
+    return jax.lax.fori_loop(0, number, body, (state, logs))
+
+
+def make_optimiser(config: TrainConfig) -> optax.GradientTransformation:
+    rate = config.learning_rate
+    warmup = (config.warmup or 0) * config.updates_per_update // config.steps_per_update
+    assert rate is not None and config.max_update is not None
+    schedule: Any = rate
+    if config.schedule == "cosine":
+        decay = max(1, config.agent_updates - warmup)
+        schedule = optax.warmup_cosine_decay_schedule(
+            0.0 if warmup else rate, rate, warmup, warmup + decay
+        )
+    elif warmup:
+        schedule = optax.linear_schedule(0.0, rate, warmup)
+    kind = config.optimiser or "adam"
+    return optim.make_optimiser(kind, schedule, config.max_update, config.weight_decay or 0.0)
+
+
+def first_non_finite(metrics: dict[str, np.ndarray]) -> tuple[int, int, str] | None:
+    """Seed, update (within the chunk) and name of the first of a chunk's numbers to go bad."""
+    found = []
+    for rank, name in enumerate(("reward", "loss", "gradient_norm")):
+        updates, seeds = np.nonzero(~np.isfinite(metrics[name]))
+        found += [(u, rank, s, name) for s, u in zip(seeds, updates, strict=True)]
+    if not found:
+        return None
+    update, _, seed, name = min(found)
+    return int(seed), int(update), name
+
+
+RULE_KEY = 1
+"""Folded into a seed's key for the rule it learns, which so shares nothing with its agent."""
+
+
+def rule_keys(keys: Key[Array, " seeds"]) -> Key[Array, " seeds"]:
+    return jax.vmap(lambda key: jax.random.fold_in(key, RULE_KEY))(keys)
+
+
+def seed_keys(seed: int, number: int) -> Key[Array, " seeds"]:
+    """One random key a seed: that of seed number i does not depend on how many there are."""
+    root = jax.random.key(seed)
+    return jax.vmap(lambda i: jax.random.fold_in(root, i))(jnp.arange(number))
