@@ -20,7 +20,7 @@ from etude.core.types import Rollout
 from etude.errors import UserError
 from etude.meta.discovery.meta_value import MetaValue, MetaValueConfig
 from etude.meta.discovery.problem import Lifetime
-from etude.rules import weights
+from etude.rules.disco import weights
 from etude.rules.disco.rule import Disco, DiscoState
 from etude.runs.storage import from_arrays, named_leaves
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from etude.errors import UserError
-from etude.rules import weights
+from etude.rules.disco import weights
 from etude.runs.storage import named_leaves
 from tests import parity
 
