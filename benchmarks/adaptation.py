@@ -15,7 +15,7 @@ import jax
 
 from benchmarks.measure import Measured, measure
 from etude import envs
-from etude.acting import jax_source as acting
+from etude.acting.jax_source import JaxSource
 from etude.adaptation.algorithms import ByGradient, Played, make_method
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.method import draw_tasks
@@ -35,8 +35,8 @@ def act() -> Measured:
     def unroll(agent: Agent, tasks: Any, key: Any) -> Any:
         def one(params: Any, key: Any) -> Any:
             task = dataclasses.replace(world, params=params)
-            actors = acting.reset(task, key, 1)
-            after, rollout, _ = acting.unroll(task, agent.policy, actors, key, STEPS)
+            source = JaxSource(task, 1)
+            after, rollout, _ = source.collect(agent, source.reset(agent, key), key, STEPS)
             return after, rollout.reward
 
         return jax.vmap(one)(tasks, jax.random.split(key, ENVS))

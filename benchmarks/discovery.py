@@ -21,11 +21,11 @@ from jaxtyping import Array, Int
 
 from benchmarks.measure import Measured, measure
 from etude import envs, rules
-from etude.acting import jax_source as acting
+from etude.acting.jax_source import Actors, JaxSource
 from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner
 from etude.core.optim import adam
-from etude.core.packing import pack
+from etude.core.packing import pack, unpack
 from etude.core.types import Rollout
 from etude.envs import Task
 from etude.envs.catch import Catch
@@ -67,7 +67,7 @@ def start(task: Task, rule, key):
     agent = Agent(task.observation, task.num_actions, heads, NETWORK, key=keys[0])
     value = MetaValue.create(task.observation, key=keys[1])
     lifetime = Lifetime(Learner.create(agent, rule, PROBLEM.optimiser), value)
-    return pack(lifetime), acting.reset(task, keys[2], ENVS)
+    return pack(lifetime), JaxSource(task, ENVS).reset(agent, keys[2])
 
 
 def cut(rollout: Rollout, at: Int[Array, "*N T"]) -> Rollout:
@@ -81,12 +81,11 @@ def cut(rollout: Rollout, at: Int[Array, "*N T"]) -> Rollout:
     )
 
 
-def agent_step(case: Case, task: Task, rule, lifetime: Lifetime, actors: acting.Actors, key):
+def agent_step(case: Case, task: Task, rule, lifetime: Lifetime, actors: Actors, key):
     """One agent acts and learns; the gradient says how the rule should change."""
     steps = case.updates * STEPS
-    actors, whole, _ = acting.unroll(
-        task, lifetime.learner.agent.policy, actors, key, steps + VALIDATION_STEPS
-    )
+    agent, length = unpack(lifetime.learner.agent), steps + VALIDATION_STEPS
+    actors, whole, _ = JaxSource(task, ENVS).collect(agent, actors, key, length)
     result = meta_gradient(
         PROBLEM,
         rule,

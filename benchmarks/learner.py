@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from benchmarks.measure import Measured, measure
 from etude import envs, rules
-from etude.acting import jax_source as acting
+from etude.acting.jax_source import JaxSource
 from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner, update
 from etude.core.optim import adam
@@ -31,7 +31,7 @@ def random_rollout(steps: int, batch: int, observation: int, actions: int) -> Ro
         action=jax.random.randint(keys[1], (steps, batch), 0, actions),
         reward=jax.random.normal(keys[2], (steps, batch)),
         terminal=jax.random.bernoulli(keys[3], 0.1, (steps, batch)),
-        truncated=jnp.zeros((steps, batch), bool),
+        seam=jnp.zeros((steps, batch), bool),
         behaviour_logits=jax.random.normal(keys[4], (steps + 1, batch, actions)),
         mask=jnp.ones((steps, batch), bool),
     )
@@ -66,9 +66,10 @@ def acting_speed(num_envs: int = 256, steps: int = 128) -> tuple[Measured, float
     agent = Agent(
         task.observation, task.num_actions, heads, NetworkConfig((64, 64)), key=jax.random.key(0)
     )
-    actors = acting.reset(task, jax.random.key(1), num_envs)
+    source = JaxSource(task, num_envs)
+    actors = source.reset(agent, jax.random.key(1))
     measured = measure(
-        lambda agent, actors, key: acting.unroll(task, agent.policy, actors, key, steps),
+        lambda agent, actors, key: source.collect(agent, actors, key, steps),
         agent,
         actors,
         jax.random.key(2),

@@ -148,7 +148,7 @@ class Golden:
             action=jnp.asarray(x["action"]),
             reward=jnp.asarray(x["reward"], float),
             terminal=terminal,
-            truncated=jnp.zeros_like(terminal),
+            seam=jnp.zeros_like(terminal),
             behaviour_logits=jnp.asarray(x["behaviour_logits"], float),
             mask=jnp.asarray(x["mask"]),
         )

@@ -134,6 +134,23 @@ class MatchSign(Probe):
         return jnp.where((action == 1) == (observation > 0), 1.0, -1.0)
 
 
+class RecallFirst(Probe):
+    """Four steps: what is seen in the first one, ±1, is the right action of the last."""
+
+    length = 4
+
+    def first(self, key):
+        return jnp.where(jax.random.bernoulli(key), 1.0, -1.0)
+
+    def step_env(self, key, state, action, params):
+        _, after, reward, ended, info = super().step_env(key, state, action, params)
+        return jnp.zeros(1), after, reward, ended, info
+
+    def reward(self, observation, action, time):
+        right = jnp.where((action == 1) == (observation > 0), 1.0, -1.0)
+        return jnp.where(time == self.length - 1, right, 0.0)
+
+
 class PoisonedReward(BestAction):
     """Rewards turn to NaN now and then after a while (in about one episode in two thousand)."""
 
@@ -186,7 +203,7 @@ class LearnedDiscount(Rule):
         return jnp.zeros((), jnp.int32)
 
     def targets(self, agent, state, rollout):
-        value = agent.predict(agent.embed(rollout.observation))["value"][..., 0]
+        value = agent.predict(agent.unroll(rollout))["value"][..., 0]
         discount = jax.nn.sigmoid(self.gamma) * rollout.discount(1.0)
         half = jnp.full_like(discount, 0.5)
         returns = lambda_returns(jax.lax.stop_gradient(value[1:]), rollout.reward, discount, half)
@@ -194,7 +211,7 @@ class LearnedDiscount(Rule):
         return {"returns": returns, "updates": state}, state + 1
 
     def loss(self, agent, targets, rollout):
-        prediction = agent.predict(agent.embed(rollout.observation))
+        prediction = agent.predict(agent.unroll(rollout))
         error = targets["returns"] - prediction["value"][:-1, :, 0]
         log_pi = log_prob(prediction["pi"][:-1], rollout.action)
         loss = jnp.exp(self.value_cost) * jnp.square(error) - jax.lax.stop_gradient(error) * log_pi

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from etude.adaptation.config import AdaptConfig
+from etude.adaptation.episodes import policy_of
 from etude.adaptation.run import (
     AdaptRun,
     judged,
@@ -116,7 +117,7 @@ def test_emaml_adds_that_exploration_is_paid_by_the_outcome_of_its_own_task(task
             for batches in played.inner:
                 batch = jax.tree.map(lambda x, i=i: x[i], batches)
                 episodes = batch.episodes
-                likelihood = log_prob(agent.policy(episodes.observation), episodes.action)
+                likelihood = log_prob(policy_of(agent)(episodes.observation), episodes.action)
                 mean = jnp.sum(jnp.where(episodes.mask, likelihood, 0.0)) / episodes.mask.sum()
                 total -= credit[i] * mean / 4
                 agent = emaml._adapt(agent, jax.lax.stop_gradient(policy.rates), batch)
@@ -172,7 +173,7 @@ def test_maml_adapts_by_the_gradient_of_standardised_advantages_over_the_horizon
     scaled = np.where(mask, (batch.advantage - seen.mean()) / np.sqrt(seen.var() + 1e-8), 0.0)
 
     def gain(agent):
-        logits = agent.policy(batch.episodes.observation)
+        logits = policy_of(agent)(batch.episodes.observation)
         likelihood = log_prob(logits, batch.episodes.action)
         return jnp.sum(likelihood * jnp.asarray(scaled)) / mask.size
 
@@ -207,7 +208,7 @@ def test_explore_episodes_are_not_paid_for_in_training():
 def test_a_policy_of_one_layer_is_not_linear():
     method = AdaptRun.untraced(small("maml")).method
     agent = method.new_policy(jax.random.key(0)).agent
-    at = lambda x: agent.policy(jnp.full(1, x))  # noqa: E731
+    at = lambda x: policy_of(agent)(jnp.full(1, x))  # noqa: E731
     assert np.abs(at(1.0) + at(-1.0) - 2 * at(0.0)).max() < 1e-6  # tanh is odd
     assert np.abs(at(2.0) - 2 * at(1.0)).max() > 1e-5
 

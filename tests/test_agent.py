@@ -37,7 +37,7 @@ def agent() -> Agent:
 
 def test_heads_are_exactly_those_asked_for(agent):
     """Names and sizes, with any batch axes; the action axis comes first."""
-    embedding = jax.eval_shape(agent.embed, jnp.zeros((7, 2, 4)))
+    embedding = jax.eval_shape(agent.torso, jnp.zeros((7, 2, 4)))
     assert embedding.shape == (7, 2, 6)
     action = jnp.zeros((7, 2), jnp.int32)
     outputs = {
@@ -64,8 +64,8 @@ def test_without_action_heads_there_is_no_model():
 
 def test_the_policy_is_the_pi_head(agent):
     observation = jnp.asarray(random(2, 4), jnp.float32)
-    expected = agent.predict(agent.embed(observation))["pi"]
-    np.testing.assert_array_equal(agent.policy(observation), expected)
+    expected = agent.predict(agent.torso(observation))["pi"]
+    np.testing.assert_array_equal(agent.act(None, observation)[1], expected)
 
 
 @pytest.mark.usefixtures("x64")
@@ -120,7 +120,7 @@ def test_predict_actions_summarises_each_action(agent):
 def test_the_first_policy_is_close_to_uniform():
     config = NetworkConfig(torso=(32, 32))
     agent = fresh_agent(jnp.zeros(4), Heads(state={"pi": ACTIONS}), config)
-    logits = jax.jit(Agent.policy)(agent, random(50, 4).astype(np.float32))
+    logits = jax.jit(Agent.act)(agent, None, random(50, 4).astype(np.float32))[1]
     probability = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     assert np.abs(probability - 1.0 / ACTIONS).max() < 0.05
     assert np.ptp(probability) > 0.0
@@ -136,7 +136,7 @@ def test_observation_leaves_are_flattened_and_joined():
     one = {"a": jnp.zeros(()), "b": jnp.zeros(3), "c": jnp.zeros((2, 4))}
     joined = np.concatenate([tree["a"][..., None], tree["b"], tree["c"].reshape(5, 2, 8)], axis=-1)
     of_tree, of_row = make_agent(one), make_agent(jnp.zeros(12))
-    policy = jax.jit(Agent.policy)
+    policy = jax.jit(lambda agent, seen: agent.act(None, seen)[1])
     np.testing.assert_allclose(policy(of_tree, tree), policy(of_row, joined), rtol=1e-6)
 
 
@@ -145,9 +145,9 @@ def test_integer_and_boolean_observations(agent, dtype):
     """They are numbers like any other: a 1 is a 1.0, and gradients reach the first layer."""
     observation = jnp.asarray([[0, 1, 1, 0], [1, 0, 0, 0]], dtype)
     assert make_agent(jax.ShapeDtypeStruct((4,), dtype)).torso.mlp.layers[0].w.shape == (4, 8)
-    logits = agent.policy(observation)
+    logits = agent.act(None, observation)[1]
     assert logits.dtype == jnp.float32
-    np.testing.assert_array_equal(logits, agent.policy(observation.astype(jnp.float32)))
+    np.testing.assert_array_equal(logits, agent.act(None, observation.astype(jnp.float32))[1])
 
 
 def test_every_weight_is_drawn_from_the_key():
@@ -176,7 +176,7 @@ def test_conv_torso_shapes(shape):
     agent = make_agent(jnp.zeros(shape), config=IMAGE_CONFIG)
     assert agent.torso.mlp.layers[0].w.shape == (2 * 2 * 3, 6)
     for batch in ((), (4,), (4, 2)):
-        assert jax.eval_shape(agent.embed, jnp.zeros((*batch, *shape))).shape == (*batch, 6)
+        assert jax.eval_shape(agent.torso, jnp.zeros((*batch, *shape))).shape == (*batch, 6)
 
 
 def test_every_leaf_of_the_conv_torso_gets_gradient():
@@ -205,8 +205,8 @@ def test_parameters_and_outputs_follow_the_default_float(dtype):
         agent = jax.eval_shape(lambda: make_agent(image, config=IMAGE_CONFIG))
         outputs = jax.eval_shape(
             lambda agent, x: (
-                agent.policy(x),
-                agent.predict_actions(agent.consider(agent.embed(x))),
+                agent.act(None, x)[1],
+                agent.predict_actions(agent.consider(agent.torso(x))),
             ),
             agent,
             image,

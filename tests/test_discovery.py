@@ -278,9 +278,11 @@ def test_agents_of_the_population_are_told_what_the_rule_is_now(group):
     before = MetaGrad(MetaGradConfig())
     now = eqx.tree_at(lambda r: r.coefficients.bias, before, jnp.array([0.5, 0.25]))
     seat = jax.jit(group.new_seat)(before, jax.random.key(0))
-    after = jax.jit(group._step)(now, seat)[2]
-    told = after.member.lifetime.learner.agent.torso.context.told
-    np.testing.assert_array_equal(told.bias, now.coefficients.bias)
+    keys = jax.random.split(jax.random.key(1))
+    _, rollouts, validation, _ = jax.jit(group._play)(seat.member, *keys, now.context)
+    for told in (rollouts.context, validation.context):
+        expected = jnp.broadcast_to(jax.nn.sigmoid(now.coefficients.bias), told.shape)
+        np.testing.assert_array_equal(told, expected)
 
 
 def kill_and_finish(run_path: Path) -> dict:

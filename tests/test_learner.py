@@ -72,7 +72,7 @@ def make_rollout(seed: int = 0, steps: int = T) -> Rollout:
         action=jnp.asarray(random.integers(ACTIONS, size=(steps, B))),
         reward=jnp.asarray(random.normal(size=(steps, B))),
         terminal=jnp.asarray(terminal),
-        truncated=jnp.zeros((steps, B), bool),
+        seam=jnp.zeros((steps, B), bool),
         behaviour_logits=jnp.asarray(random.normal(size=(steps + 1, B, ACTIONS))),
         mask=jnp.ones((steps, B), bool),
     )
@@ -196,10 +196,10 @@ SEAM = 2
 def with_seam(rollout: Rollout) -> Rollout:
     """A seam in every environment, with nonsense for what did not happen in it."""
     return eqx.tree_at(
-        lambda r: (r.truncated, r.mask, r.terminal, r.reward),
+        lambda r: (r.seam, r.mask, r.terminal, r.reward),
         rollout,
         (
-            rollout.truncated.at[SEAM].set(True),
+            rollout.seam.at[SEAM].set(True),
             rollout.mask.at[SEAM].set(False),
             rollout.terminal.at[SEAM].set(False),
             rollout.reward.at[SEAM].set(50.0),
@@ -214,7 +214,7 @@ def cut(rollout: Rollout, start: int, end: int) -> Rollout:
         action=rollout.action[start:end],
         reward=rollout.reward[start:end],
         terminal=rollout.terminal[start:end],
-        truncated=rollout.truncated[start:end],
+        seam=rollout.seam[start:end],
         behaviour_logits=rollout.behaviour_logits[start : end + 1],
         mask=rollout.mask[start:end],
     )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude.adaptation.episodes import Episodes, advantages, linear_values, play
+from etude.adaptation.episodes import Episodes, advantages, linear_values, play, policy_of
 from etude.adaptation.maml import adapt, clipped_loss, exploration_loss, surrogate_loss
 from etude.core.agent import Agent, Heads, NetworkConfig
 from etude.envs import make
@@ -67,7 +67,7 @@ def batches(number):
 def likelihoods(agent, number=1):
     """Of every batch of trajectories, under the agent's policy."""
     episodes, chances = batches(number)
-    log_likelihood = jax.vmap(lambda e: e.log_likelihood(agent.policy))(episodes)
+    log_likelihood = jax.vmap(lambda e: e.log_likelihood(policy_of(agent)))(episodes)
     return chances * jnp.exp(jnp.sum(log_likelihood, axis=(1, 2)))
 
 
@@ -102,7 +102,7 @@ def assert_same_trees(a, b):
 
 def on_policy(agent, episodes):
     """The episodes as if the agent had played them."""
-    old = jax.lax.stop_gradient(episodes.log_likelihood(agent.policy))
+    old = jax.lax.stop_gradient(episodes.log_likelihood(policy_of(agent)))
     return dataclasses.replace(episodes, log_prob=old)
 
 

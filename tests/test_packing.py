@@ -29,11 +29,10 @@ def test_packed_agents_predict_the_same():
     packed = pack(agent)
     assert isinstance(packed, Agent) and isinstance(packed, PackedAgent)
     assert packed.num_actions == agent.num_actions
-    embedding, action = agent.embed(observation), jnp.array([0, 2])
+    embedding, action = agent.torso(observation), jnp.array([0, 2])
     start = agent.consider(embedding)
-    assert_equal(packed.embed(observation), embedding)
     assert_equal(packed.predict(embedding), agent.predict(embedding))
-    assert_equal(packed.policy(observation), agent.policy(observation))
+    assert_equal(packed.act(None, observation), agent.act(None, observation))
     assert_equal(packed.consider(embedding), start)
     assert_equal(packed.predict_action(start, action), agent.predict_action(start, action))
     assert_equal(packed.predict_actions(start), agent.predict_actions(start))
@@ -50,7 +49,7 @@ def test_every_agent_in_a_tree_is_packed_and_unpacked_again():
 
 def test_the_gradient_of_a_packed_agent_is_the_packed_gradient():
     def loss(agent: Agent):
-        return jnp.sum(jnp.square(agent.policy(jnp.ones((2, 4)))))
+        return jnp.sum(jnp.square(agent.act(None, jnp.ones((2, 4)))[1]))
 
     agent = make_agent()
     assert_equal(unpack(jax.grad(loss)(pack(agent))), jax.grad(loss)(agent))

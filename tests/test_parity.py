@@ -83,7 +83,7 @@ def test_three_updates(path, precision):
 
 
 def check_agent(golden: parity.Golden, step: str, agent, rollout, tolerance: float) -> None:
-    embedding = agent.embed(rollout.observation)
+    embedding = agent.unroll(rollout)
     ours, start = agent.predict(embedding), agent.consider(embedding)
     by_action = {k: jnp.moveaxis(x, 0, 2) for k, x in agent.predict_actions(start).items()}
     for name, value in golden.under(f"{step}.agent_out").items():

@@ -43,7 +43,8 @@ def test_join_puts_batches_side_by_side():
 
 
 def test_nothing_but_what_learning_needs_is_stored():
-    names = {"observation", "action", "reward", "terminal", "truncated", "behaviour_logits", "mask"}
+    names = {"observation", "action", "reward", "terminal", "seam", "behaviour_logits", "mask"}
+    names |= {"memory", "context"}
     assert set(Rollout.__dataclass_fields__) == names
 
 

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from etude import envs
-from etude.acting import jax_source as acting
+from etude.acting.jax_source import JaxSource, Policy
 
 
 def uniform(num_actions):
-    return lambda observation: jnp.zeros((jax.tree.leaves(observation)[0].shape[0], num_actions))
+    return Policy(lambda seen: jnp.zeros((jax.tree.leaves(seen)[0].shape[0], num_actions)))
 
 
 def unroll(spec, length, num_envs=3, seed=0):
     task = envs.make(spec)
     key = jax.random.key(seed)
-    actors = acting.reset(task, key, num_envs)
-    run = jax.jit(lambda a, k: acting.unroll(task, uniform(task.num_actions), a, k, length))
-    return task, run(actors, key)
+    source, policy = JaxSource(task, num_envs), uniform(task.num_actions)
+    run = jax.jit(lambda a, k: source.collect(policy, a, k, length))
+    return task, run(source.reset(policy, key), key)
 
 
 def test_shapes_are_time_major():
@@ -32,7 +32,7 @@ def test_shapes_are_time_major():
 def test_after_a_terminal_comes_the_first_observation_of_the_next_episode():
     _, (_, rollout, episodes) = unroll("catch:rows=4,columns=5", 9)
     np.testing.assert_array_equal(rollout.terminal[:, 0], [False, False, True] * 3)
-    assert not rollout.truncated.any() and rollout.mask.all()
+    assert not rollout.seam.any() and rollout.mask.all()
     for t in (3, 6, 9):
         assert rollout.observation[t, 0, 0].sum() == 1  # the pellet is in the top row
     np.testing.assert_array_equal(episodes.ended, rollout.terminal)
@@ -44,7 +44,7 @@ def test_a_time_limit_leaves_a_seam():
     """Five steps, then the seam from the last observation to the next episode's first one."""
     _, (_, rollout, episodes) = unroll("gymnax/CartPole-v1:max_steps_in_episode=5", 12)
     seams = np.array([False] * 5 + [True] + [False] * 5 + [True])
-    np.testing.assert_array_equal(rollout.truncated[:, 0], seams)
+    np.testing.assert_array_equal(rollout.seam[:, 0], seams)
     np.testing.assert_array_equal(rollout.mask[:, 0], ~seams)
     np.testing.assert_array_equal(rollout.reward[:, 0], np.where(seams, 0.0, 1.0))
     assert not rollout.terminal.any()
@@ -71,28 +71,28 @@ def test_the_last_observation_before_a_seam_is_the_environments_own():
 def test_a_rollout_goes_on_where_the_last_one_stopped():
     """Two rollouts of 4 equal one of 8 in which the same keys are used step by step."""
     task = envs.make("gymnax/CartPole-v1:max_steps_in_episode=3")
-    actors = acting.reset(task, jax.random.key(0), 2)
-    policy = uniform(2)
-    first, a, _ = acting.unroll(task, policy, actors, jax.random.key(1), 4)
-    _, b, _ = acting.unroll(task, policy, first, jax.random.key(2), 4)
+    source, policy = JaxSource(task, 2), uniform(2)
+    actors = source.reset(policy, jax.random.key(0))
+    first, a, _ = source.collect(policy, actors, jax.random.key(1), 4)
+    _, b, _ = source.collect(policy, first, jax.random.key(2), 4)
     np.testing.assert_array_equal(a.observation[-1], b.observation[0])
-    np.testing.assert_array_equal(a.truncated[3], [True, True])
-    assert not b.truncated[:3].any() and b.truncated[3].all()
+    np.testing.assert_array_equal(a.seam[3], [True, True])
+    assert not b.seam[:3].any() and b.seam[3].all()
 
 
 def test_actions_follow_the_policy():
     task = envs.make("catch")
-    actors = acting.reset(task, jax.random.key(0), 64)
-    logits = jnp.log(jnp.array([0.7, 0.2, 0.1]))
-    policy = lambda observation: jnp.broadcast_to(logits, (64, 3))  # noqa: E731
-    _, rollout, _ = acting.unroll(task, policy, actors, jax.random.key(1), 64)
+    logits = jnp.broadcast_to(jnp.log(jnp.array([0.7, 0.2, 0.1])), (64, 3))
+    source, policy = JaxSource(task, 64), Policy(lambda observation: logits)
+    actors = source.reset(policy, jax.random.key(0))
+    _, rollout, _ = source.collect(policy, actors, jax.random.key(1), 64)
     share = jnp.bincount(rollout.action.ravel(), length=3) / rollout.action.size
     np.testing.assert_allclose(share, [0.7, 0.2, 0.1], atol=0.03)
-    np.testing.assert_array_equal(rollout.behaviour_logits, policy(None)[None].repeat(65, 0))
+    np.testing.assert_array_equal(rollout.behaviour_logits, logits[None].repeat(65, 0))
 
 
 @pytest.mark.parametrize("gamma", [0.9])
 def test_discount_is_zero_across_ends_and_seams(gamma):
     _, (_, rollout, _) = unroll("gymnax/CartPole-v1:max_steps_in_episode=5", 12)
-    ends = rollout.terminal | rollout.truncated
+    ends = rollout.terminal | rollout.seam
     np.testing.assert_array_equal(rollout.discount(gamma), jnp.where(ends, 0.0, jnp.float32(0.9)))

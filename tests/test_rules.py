@@ -36,7 +36,7 @@ def values_of(probe: str, discount: float) -> tuple[list[float], list[float]]:
 def value_head(result, observations):
     """The values an actor-critic's agent gives to observations of one number."""
     agent = result.agent()
-    output = agent.predict(agent.embed(jnp.asarray(observations)[:, None]))["value"]
+    output = agent.predict(agent.torso(jnp.asarray(observations)[:, None]))["value"]
     config = result.rule.config
     return categorical_mean(output, config.max_value) if config.bins else output[:, 0]
 
@@ -76,7 +76,7 @@ def test_disco_finds_the_action_values(disco103, probe):
     seen, values = values_of(probe, 0.5)
     result = train(f"tests.probes:{probe}", disco103, steps=64_000, learning_rate=1e-2, **SMALL)
     agent = result.agent()
-    embedding = agent.embed(jnp.asarray(seen)[:, None])
+    embedding = agent.torso(jnp.asarray(seen)[:, None])
     prediction = agent.predict_actions(agent.consider(embedding))
     q = categorical_mean(prediction["q"], result.rule.config.max_value)
     np.testing.assert_allclose(q, np.broadcast_to(values, q.shape), rtol=0.05, atol=0.05)

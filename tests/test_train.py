@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from etude import envs, rules
-from etude.acting import jax_source as acting
+from etude.core.types import Episodes
 from etude.errors import UserError
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
 from etude.runs import loop
@@ -65,9 +65,7 @@ def test_the_episode_log_keeps_the_last_hundred():
         ended = rng.random((7, 5)) < rng.choice([0.1, 0.9])
         returns = rng.normal(size=(7, 5)).astype(np.float32)
         seen += list(returns[ended])
-        log = log.add(
-            acting.Episodes(jnp.asarray(ended), jnp.asarray(returns), jnp.asarray(ended, int))
-        )
+        log = log.add(Episodes(jnp.asarray(ended), jnp.asarray(returns), jnp.asarray(ended, int)))
     assert int(log.count) == len(seen) > LAST_EPISODES
     np.testing.assert_array_equal(np.sort(log.returns), np.sort(seen[-LAST_EPISODES:]))
 
@@ -75,7 +73,7 @@ def test_the_episode_log_keeps_the_last_hundred():
 def test_one_rollout_may_end_more_than_a_hundred_episodes():
     returns = jnp.arange(300.0).reshape(30, 10)
     everywhere = jnp.ones((30, 10), bool)
-    log = EpisodeLog.empty().add(acting.Episodes(everywhere, returns, everywhere.astype(int)))
+    log = EpisodeLog.empty().add(Episodes(everywhere, returns, everywhere.astype(int)))
     np.testing.assert_array_equal(np.sort(log.returns), np.arange(200.0, 300.0))
 
 

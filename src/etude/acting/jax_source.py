@@ -1,6 +1,8 @@
-"""Acting: an agent's policy in parallel copies of a JAX environment, as one compiled scan."""
+"""Experience from JAX environments: an agent acts in parallel copies, all in one compiled scan."""
 
+import dataclasses
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -8,15 +10,31 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from etude.core.trees import choose
-from etude.core.types import Rollout
+from etude.core.types import Context, Episodes, Rollout
 from etude.envs import Task
 
-Policy = Callable[[PyTree[Array]], Float[Array, "B A"]]
-"""From observations to the logits of the actions."""
+
+@runtime_checkable
+class Player(Protocol):
+    """What acts: an agent, or a policy of another kind."""
+
+    def start(self, *batch: int) -> PyTree[Array]:
+        """What it remembers at the start of an episode; a tree without leaves if nothing."""
+        ...
+
+    def act(
+        self,
+        memory: PyTree[Array],
+        observation: PyTree[Array],
+        *,
+        context: Float[Array, "*batch_or_none numbers"] | None = None,
+    ) -> tuple[PyTree[Array], Float[Array, "B A"]]:
+        """What it remembers afterwards, and the logits of the actions."""
+        ...
 
 
 class Actors(eqx.Module):
-    """B environments between two steps."""
+    """B environments between two steps, and what their player remembers."""
 
     env_state: PyTree[Array]
     observation: PyTree[Array]
@@ -26,91 +44,127 @@ class Actors(eqx.Module):
     """Whether the next slot of the rollout is such a seam."""
     episode_return: Float[Array, " B"]
     episode_length: Int[Array, " B"]
+    memory: PyTree[Array]
+    """Before the observation; forgotten already where an episode begins."""
 
 
-class Episodes(eqx.Module):
-    """The episodes that ended at each step: their return and length, where `ended`."""
+@dataclasses.dataclass(frozen=True)
+class JaxSource:
+    """Parallel copies of an environment that JAX can trace."""
 
-    ended: Bool[Array, "*T B"]
-    returns: Float[Array, "*T B"]
-    lengths: Int[Array, "*T B"]
+    task: Task
+    num_envs: int
+
+    def reset(self, player: Player, key: PRNGKeyArray) -> Actors:
+        """Fresh environments."""
+        keys = jax.random.split(key, self.num_envs)
+        reset = jax.vmap(self.task.env.reset, in_axes=(0, None))
+        observation, env_state = reset(keys, self.task.params)
+        return Actors(
+            env_state=env_state,
+            observation=observation,
+            next_first=observation,
+            at_seam=jnp.zeros(self.num_envs, bool),
+            episode_return=jnp.zeros(self.num_envs),
+            episode_length=jnp.zeros(self.num_envs, jnp.int32),
+            memory=player.start(self.num_envs),
+        )
+
+    def collect(
+        self,
+        player: Player,
+        actors: Actors,
+        key: PRNGKeyArray,
+        length: int,
+        context: Context | None = None,
+    ) -> tuple[Actors, Rollout, Episodes]:
+        """`length` steps of every environment. `context` makes what the player is told."""
+        memory = jax.tree.map(lambda x: x[None], actors.memory)
+
+        def step(actors: Actors, key: PRNGKeyArray):
+            return self.step(player, actors, key, context)
+
+        actors, (rollout, episodes) = jax.lax.scan(step, actors, jax.random.split(key, length))
+        observation, logits = jax.tree.map(
+            lambda xs, last: jnp.concatenate([xs, last[None]]),
+            (rollout.observation, rollout.behaviour_logits),
+            (actors.observation, _act(player, actors, context)[1]),
+        )
+        told = None if context is None else context(observation)
+        if told is not None:
+            told = jnp.broadcast_to(told, (length + 1, self.num_envs, told.shape[-1]))
+        rollout = eqx.tree_at(
+            lambda r: (r.observation, r.behaviour_logits, r.memory, r.context),
+            rollout,
+            (observation, logits, memory, told),
+            is_leaf=lambda x: x is None,
+        )
+        return actors, rollout, episodes
+
+    def step(
+        self, player: Player, actors: Actors, key: PRNGKeyArray, context: Context | None = None
+    ) -> tuple[Actors, tuple[Rollout, Episodes]]:
+        """One step of every environment; the rollout is of this one step, without a time axis."""
+        action_key, env_key = jax.random.split(key)
+        memory, logits = _act(player, actors, context)
+        action = jax.random.categorical(action_key, logits)
+        step = jax.vmap(self.task.env.step, in_axes=(0, 0, 0, None))
+        next_observation, env_state, reward, terminated, truncated, info = step(
+            jax.random.split(env_key, self.num_envs), actors.env_state, action, self.task.params
+        )
+
+        # At a seam nothing is played: the environment, reset already, stays as it is.
+        seam = actors.at_seam
+        env_state = choose(seam, actors.env_state, env_state)
+        reward = jnp.where(seam, 0.0, reward).astype(actors.episode_return.dtype)
+        terminal = terminated.astype(bool) & ~seam
+        cut = truncated.astype(bool) & ~terminal & ~seam
+        observation = choose(cut, info["final_observation"], next_observation)
+        observation = choose(seam, actors.next_first, observation)
+
+        ended = terminal | cut
+        returns = actors.episode_return + reward
+        lengths = actors.episode_length + ~seam
+        after = Actors(
+            env_state=env_state,
+            observation=observation,
+            next_first=next_observation,
+            at_seam=cut,
+            episode_return=jnp.where(ended, 0.0, returns),
+            episode_length=jnp.where(ended, 0, lengths),
+            memory=choose(terminal | seam, player.start(self.num_envs), memory),
+        )
+        transition = Rollout(
+            observation=actors.observation,
+            action=action,
+            reward=reward,
+            terminal=terminal,
+            seam=seam,
+            behaviour_logits=logits,
+            mask=~seam,
+        )
+        return after, (transition, Episodes(ended, returns, lengths))
 
 
-def reset(task: Task, key: PRNGKeyArray, num_envs: int) -> Actors:
-    """B fresh environments."""
-    keys = jax.random.split(key, num_envs)
-    observation, env_state = jax.vmap(task.env.reset, in_axes=(0, None))(keys, task.params)
-    return Actors(
-        env_state=env_state,
-        observation=observation,
-        next_first=observation,
-        at_seam=jnp.zeros(num_envs, bool),
-        episode_return=jnp.zeros(num_envs),
-        episode_length=jnp.zeros(num_envs, jnp.int32),
-    )
+def _act(player: Player, actors: Actors, context: Context | None):
+    told = None if context is None else context(actors.observation)
+    return player.act(actors.memory, actors.observation, context=told)
 
 
-def step(
-    task: Task, policy: Policy, actors: Actors, key: PRNGKeyArray
-) -> tuple[Actors, tuple[Rollout, Episodes]]:
-    """One step of every environment; the rollout is that of this one step, without a time axis."""
-    num_envs = actors.at_seam.shape[0]
-    action_key, env_key = jax.random.split(key)
-    logits = policy(actors.observation)
-    action = jax.random.categorical(action_key, logits)
-    next_observation, env_state, reward, terminated, truncated, info = jax.vmap(
-        task.env.step, in_axes=(0, 0, 0, None)
-    )(jax.random.split(env_key, num_envs), actors.env_state, action, task.params)
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """A player without memory: from observations to the logits of the actions."""
 
-    # At a seam nothing is played: the environment, reset already, stays as it is.
-    seam = actors.at_seam
-    env_state = choose(seam, actors.env_state, env_state)
-    reward = jnp.where(seam, 0.0, reward).astype(actors.episode_return.dtype)
-    terminal = terminated.astype(bool) & ~seam
-    cut = truncated.astype(bool) & ~terminal & ~seam
-    observation = choose(cut, info["final_observation"], next_observation)
-    observation = choose(seam, actors.next_first, observation)
+    logits: Callable[[PyTree[Array]], Float[Array, "B A"]]
 
-    ended = terminal | cut
-    returns = actors.episode_return + reward
-    lengths = actors.episode_length + ~seam
-    after = Actors(
-        env_state=env_state,
-        observation=observation,
-        next_first=next_observation,
-        at_seam=cut,
-        episode_return=jnp.where(ended, 0.0, returns),
-        episode_length=jnp.where(ended, 0, lengths),
-    )
-    transition = Rollout(
-        observation=actors.observation,
-        action=action,
-        reward=reward,
-        terminal=terminal,
-        truncated=seam,
-        behaviour_logits=logits,
-        mask=~seam,
-    )
-    return after, (transition, Episodes(ended, returns, lengths))
+    def start(self, *batch: int) -> None:
+        return None
 
-
-def unroll(
-    task: Task, policy: Policy, actors: Actors, key: PRNGKeyArray, length: int
-) -> tuple[Actors, Rollout, Episodes]:
-    """`length` steps of every environment, and the observation and policy after the last."""
-    actors, (rollout, episodes) = jax.lax.scan(
-        lambda actors, key: step(task, policy, actors, key), actors, jax.random.split(key, length)
-    )
-
-    def with_last(xs, last):
-        return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), xs, last)
-
-    rollout = eqx.tree_at(
-        lambda r: (r.observation, r.behaviour_logits),
-        rollout,
-        (
-            with_last(rollout.observation, actors.observation),
-            with_last(rollout.behaviour_logits, policy(actors.observation)),
-        ),
-    )
-    return actors, rollout, episodes
+    def act(
+        self,
+        memory: None,
+        observation: PyTree[Array],
+        *,
+        context: Float[Array, "*batch_or_none numbers"] | None = None,
+    ) -> tuple[None, Float[Array, "B A"]]:
+        return None, self.logits(observation)

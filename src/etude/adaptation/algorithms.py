@@ -15,6 +15,7 @@ from etude.adaptation.episodes import (
     advantages,
     linear_values,
     play,
+    policy_of,
     standardised,
 )
 from etude.adaptation.maml import adapt, clipped_loss, exploration_loss
@@ -153,7 +154,7 @@ class ByGradient(Method):
 
     def _play(self, agent: Agent, task: PyTree, key: PRNGKeyArray) -> Batch:
         config = self.config
-        episodes = play(self.env, agent.policy, task, key, config.episodes)
+        episodes = play(self.env, policy_of(agent), task, key, config.episodes)
         features = agent.torso.flatten(episodes.observation)
         values = linear_values(episodes, features, config.discount)
         return Batch(episodes, advantages(episodes, values, config.discount, config.td_lambda))
@@ -204,7 +205,7 @@ class ByGradient(Method):
         episodes = played.outer.episodes
         advantage = standardised(played.outer.advantage, episodes.mask)
         outer = clipped_loss(agent, episodes, advantage, config.clip)
-        bonus = episodes.mean(entropy(agent.policy(episodes.observation)))
+        bonus = episodes.mean(entropy(policy_of(agent)(episodes.observation)))
         total = outer + config.exploration * exploring - config.entropy_cost * bonus
         return {"loss": total, "exploration_loss": exploring, "entropy": bonus}
 

@@ -8,12 +8,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from etude.core.agent import Agent
 from etude.core.distributions import log_prob
 from etude.core.returns import gae
 from etude.core.trees import choose
 
 Policy = Callable[[PyTree[Array]], Float[Array, "*batch A"]]
 """From observations to the logits of the actions."""
+
+
+def policy_of(agent: Agent) -> Policy:
+    """The policy of an agent without memory."""
+    return lambda observation: agent.act(None, observation)[1]
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from etude.adaptation.episodes import Episodes
+from etude.adaptation.episodes import Episodes, policy_of
 from etude.core.agent import Agent
 from etude.core.returns import clipped_objective
 
@@ -31,7 +31,7 @@ def surrogate_loss(
 
     The mean is over episodes; steps add up.
     """
-    weight = likelihood = episodes.log_likelihood(agent.policy)
+    weight = likelihood = episodes.log_likelihood(policy_of(agent))
     if kind == "lvc":
         weight = _one(likelihood)
     elif kind == "dice":
@@ -64,7 +64,7 @@ def clipped_loss(
     agent: Agent, episodes: Episodes, advantage: Float[Array, "T N"], clip: float
 ) -> Float[Array, ""]:
     """PPO's, over all steps that count."""
-    likelihood = episodes.log_likelihood(agent.policy)
+    likelihood = episodes.log_likelihood(policy_of(agent))
     return -episodes.mean(clipped_objective(likelihood, episodes.log_prob, advantage, clip))
 
 
@@ -76,7 +76,7 @@ def exploration_loss(
 
     Steps add up and so do episodes, as in the gradient of the expected outcome itself.
     """
-    likelihood = episodes.log_likelihood(agent.policy)
+    likelihood = episodes.log_likelihood(policy_of(agent))
     paid = jnp.broadcast_to(credit, likelihood.shape)
     gain = clipped_objective(likelihood, episodes.log_prob, paid, clip)
     return -jnp.sum(jnp.where(episodes.mask, gain, 0.0))

@@ -8,7 +8,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from etude import envs
 from etude.adaptation.algorithms import ByGradient, Start
-from etude.adaptation.episodes import play
+from etude.adaptation.episodes import play, policy_of
 from etude.adaptation.recurrent import RecurrentPolicy, Seen
 from etude.adaptation.rl2 import play_trials
 from etude.adaptation.run import AdaptRun
@@ -111,7 +111,9 @@ def _watch_gradient(
 
     @jax.jit
     def episode(agent: Any, key: Any) -> tuple:
-        played = play(env, lambda x: sharpness * agent.policy(x.observation), params, key, number=1)
+        played = play(
+            env, lambda x: sharpness * policy_of(agent)(x.observation), params, key, number=1
+        )
         record = (played.observation, played.reward, played.mask)
         steps = jax.tree.map(lambda x: x[:, 0], record)
         return (*steps, jax.tree.map(lambda x: x[0], played.last_state))

@@ -1,8 +1,8 @@
 """Watching an agent: episodes rendered to a GIF or into the terminal."""
 
+import dataclasses
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ import numpy as np
 from gymnax.environments.classic_control.cartpole import CartPole
 from jaxtyping import PyTree
 
-from etude.acting import jax_source as acting
+from etude.acting.jax_source import Actors, JaxSource, Player
 from etude.adaptation.config import GRADIENT_BASED
+from etude.core.types import Context
 from etude.envs import Task, pictures
 from etude.errors import UserError, reason
 from etude.runs.folder import RunFolder
@@ -68,8 +69,8 @@ def play_trained(folder: RunFolder, key: Any, episodes: int, index: int, greedy:
     setup, _ = open_folder(str(folder.path))
     check_index(index, setup.config.seeds)
     agent = load_agent(setup.shapes().learner.agent, folder, index)
-    sharpness = SHARP if greedy else 1.0
-    return film(setup.task, lambda x: sharpness * agent.policy(x), key, episodes)
+    player = Sharpened(agent, SHARP if greedy else 1.0)
+    return film(setup.task, player, key, episodes, setup.rule.context)
 
 
 def play_adapting(folder: RunFolder, key: Any, episodes: int, index: int, greedy: bool) -> Film:
@@ -96,15 +97,34 @@ def load_agent(like: PyTree, folder: RunFolder, index: int) -> Any:
     return jax.tree.map(lambda x: x[index], agents)
 
 
-def film(task: Task, policy: Callable, key: Any, episodes: int) -> Film:
+@dataclasses.dataclass(frozen=True)
+class Sharpened:
+    """A player whose logits are multiplied, so that it takes its likeliest actions more often."""
 
-    def step(actors: acting.Actors, key):
-        after, (_, done) = acting.step(task, policy, actors, key)
+    player: Player
+    sharpness: float
+
+    def start(self, *batch: int) -> Any:
+        return self.player.start(*batch)
+
+    def act(self, memory: Any, observation: Any, *, context: Any = None) -> tuple[Any, Any]:
+        memory, logits = self.player.act(memory, observation, context=context)
+        return memory, self.sharpness * logits
+
+
+def film(
+    task: Task, player: Player, key: Any, episodes: int, context: Context | None = None
+) -> Film:
+    """Episodes of one environment."""
+    source = JaxSource(task, 1)
+
+    def step(actors: Actors, key):
+        after, (_, done) = source.step(player, actors, key, context)
         seen = (actors.env_state, actors.observation, actors.at_seam)
         return after, (jax.tree.map(lambda x: x[0], seen), done.ended[0], done.returns[0])
 
     run = jax.jit(lambda actors, keys: jax.lax.scan(step, actors, keys))
-    actors = acting.reset(task, key, 1)
+    actors = source.reset(player, key)
     frames, ends, returns = [], [], []
     for start in range(0, MAX_STEPS, CHUNK_STEPS):
         keys = jax.random.split(jax.random.fold_in(key, start), CHUNK_STEPS)

@@ -3,15 +3,17 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from etude.core.memory import Memory
 from etude.core.nn import LSTM, MLP, Linear, LSTMState, ResidualConvNet, lstm_transition
-from etude.core.types import Predictions
+from etude.core.trees import choose
+from etude.core.types import Predictions, Rollout
 
 Summary = TypeVar("Summary")
 
@@ -19,11 +21,8 @@ HEAD_STD = 1e-2
 """Initial weight std of the heads on the torso: the first policy is close to uniform."""
 
 
-Told = Callable[[PyTree[Array]], Float[Array, "*batch_or_none numbers"]]
-"""From observations to numbers for each, or the same for all, by a module of a rule."""
-
-TOLD_SIZE = 16
-"""Size of the embedding of what an agent is told (arXiv 1805.09801)."""
+CONTEXT_SIZE = 16
+"""Size of the embedding of what an agent is told of its rule (arXiv 1805.09801)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +31,8 @@ class Heads:
 
     state: Mapping[str, int]
     action: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    told: Told | None = None
-    """What the agent is told of the rule in each state, if anything."""
+    context: int = 0
+    """How many numbers the agent is told of the rule in each state."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +49,12 @@ class NetworkConfig:
     """Hidden width of the action model's heads."""
     tanh: bool = False
     """Whether a tanh follows each layer of the torso, the last included, or a ReLU all but it."""
+    memory: Literal["none", "gru", "lstm"] = "none"
+    """Recurrent cell on top of the torso, if any."""
+    memory_size: int = 128
+    """Units of its state."""
+    gated: bool = False
+    """Whether what is read from memory is multiplied by a gate of what is seen."""
 
 
 class Flatten(eqx.Module):
@@ -73,35 +78,17 @@ class Flatten(eqx.Module):
         return flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=-1)
 
 
-class Context(eqx.Module):
-    """An embedding of what the agent is told of the rule. That part is not the agent's to learn."""
-
-    told: Told
-    layer: Linear
-
-    def __init__(self, told: Told, observation: PyTree, *, key: PRNGKeyArray):
-        self.told = told
-        self.layer = Linear(jax.eval_shape(told, observation).shape[-1], TOLD_SIZE, key=key)
-
-    def __call__(self, observation: PyTree) -> Float[Array, "*batch_or_none context"]:
-        return self.layer(jax.lax.stop_gradient(self.told)(observation))
-
-
 class Torso(eqx.Module):
     """Every observation leaf flattened and joined, then an MLP; images may be convolved first."""
 
     mlp: MLP
     conv: ResidualConvNet | None
     flatten: Flatten
-    context: Context | None
+    context: Linear | None
+    """Embeds what the agent is told of its rule."""
 
     def __init__(
-        self,
-        observation: PyTree,
-        config: NetworkConfig,
-        told: Told | None = None,
-        *,
-        key: PRNGKeyArray,
+        self, observation: PyTree, config: NetworkConfig, context: int = 0, *, key: PRNGKeyArray
     ):
         conv_key, mlp_key = jax.random.split(key)
         self.flatten = Flatten.like(observation)
@@ -116,12 +103,16 @@ class Torso(eqx.Module):
                 )
             self.conv = ResidualConvNet(shapes[0], config.conv, key=conv_key)
             inputs = self.conv.outputs
-        if told is not None:
-            self.context = Context(told, observation, key=jax.random.fold_in(key, 0))
-            inputs += TOLD_SIZE
+        if context:
+            self.context = Linear(context, CONTEXT_SIZE, key=jax.random.fold_in(key, 0))
+            inputs += CONTEXT_SIZE
         self.mlp = MLP(inputs, config.torso, config.tanh, key=mlp_key)
 
-    def __call__(self, observation: PyTree) -> Float[Array, "*batch embedding"]:
+    def __call__(
+        self,
+        observation: PyTree,
+        context: Float[Array, "*batch_or_none numbers"] | None = None,
+    ) -> Float[Array, "*batch embedding"]:
         dtype = self.mlp.layers[0].w.dtype
         if self.conv is not None:
             (image,) = jax.tree.leaves(observation)
@@ -129,9 +120,10 @@ class Torso(eqx.Module):
         else:
             x = self.flatten(observation, dtype)
         if self.context is not None:
-            context = self.context(observation)
-            context = jnp.broadcast_to(context, (*x.shape[:-1], TOLD_SIZE))
-            x = jnp.concatenate([x, context], axis=-1)
+            assert context is not None, "an agent that expects to be told of its rule was not"
+            told = self.context(jax.lax.stop_gradient(context))
+            told = jnp.broadcast_to(told, (*x.shape[:-1], CONTEXT_SIZE))
+            x = jnp.concatenate([x, told], axis=-1)
         return self.mlp(x)
 
 
@@ -179,9 +171,10 @@ class ActionModel(eqx.Module):
 
 
 class Agent(eqx.Module):
-    """Policy and predictions θ: `embed` an observation, then ask what the rule needs to know."""
+    """Policy and predictions θ: `unroll` a rollout, then ask what the rule needs to know."""
 
     torso: Torso
+    memory: Memory | None
     head: dict[str, Linear]
     model: ActionModel | None
     num_actions: int = eqx.field(static=True)
@@ -199,7 +192,13 @@ class Agent(eqx.Module):
         torso_key, model_key, *head_keys = jax.random.split(key, 2 + len(heads.state))
         embedding = config.torso[-1]
         self.num_actions = num_actions
-        self.torso = Torso(observation, config, heads.told, key=torso_key)
+        self.torso = Torso(observation, config, heads.context, key=torso_key)
+        self.memory = None
+        if config.memory != "none":
+            memory_key = jax.random.fold_in(torso_key, 1)
+            self.memory = Memory(
+                embedding, config.memory, config.memory_size, config.gated, key=memory_key
+            )
         self.head = {
             name: Linear(embedding, size, key=k, std=HEAD_STD)
             for (name, size), k in zip(sorted(heads.state.items()), head_keys, strict=True)
@@ -210,16 +209,48 @@ class Agent(eqx.Module):
             else None
         )
 
-    def embed(self, observation: PyTree) -> Float[Array, "*batch embedding"]:
-        return self.torso(observation)
+    def start(self, *batch: int) -> PyTree[Array]:
+        """What is remembered at the start of an episode; without memory, a tree without leaves."""
+        return None if self.memory is None else self.memory.start(*batch)
+
+    def act(
+        self,
+        memory: PyTree[Array],
+        observation: PyTree[Array],
+        first: Bool[Array, "*batch"] | None = None,
+        *,
+        context: Float[Array, "*batch_or_none numbers"] | None = None,
+    ) -> tuple[PyTree[Array], Float[Array, "*batch A"]]:
+        """What is remembered afterwards, and the logits of the actions: all that acting needs.
+
+        Args:
+            memory: What was remembered before; at first, what `start` gives.
+            observation: Of each of B environments.
+            first: Where a new episode begins, so that all is forgotten before; by default nowhere.
+            context: What the agent is told of its rule, if it expects that.
+        """
+        embedding = self.torso(observation, context)
+        if self.memory is not None:
+            if first is not None:
+                memory = choose(first, self.start(*first.shape), memory)
+            memory, embedding = self.memory.step(memory, embedding)
+        return memory, self.head["pi"](embedding)
+
+    def unroll(self, rollout: Rollout) -> Float[Array, "T1 B embedding"]:
+        """The embeddings of all observations of a rollout, each with what was then remembered."""
+        features = self.torso(rollout.observation, rollout.context)
+        if self.memory is None:
+            return features
+        before = jax.tree.map(lambda x: x[0], rollout.memory)
+        return self.memory.unroll(before, features, rollout.starts)
+
+    def logits(self, rollout: Rollout) -> Float[Array, "T1 B A"]:
+        """The policy at all observations of a rollout."""
+        return self.head["pi"](self.unroll(rollout))
 
     def predict(self, embedding: Float[Array, "*batch embedding"]) -> Predictions:
         """The heads that depend on the state alone."""
         return {name: head(embedding) for name, head in self.head.items()}
-
-    def policy(self, observation: PyTree) -> Float[Array, "*batch A"]:
-        """Policy logits: all that acting needs."""
-        return self.head["pi"](self.embed(observation))
 
     def consider(self, embedding: Float[Array, "*batch embedding"]) -> ModelStart:
         """What predictions about actions start from, the same for all of them."""

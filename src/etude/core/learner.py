@@ -1,5 +1,6 @@
 """One agent update under a rule. Pure: jit it, vmap it, scan it, differentiate through it."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
@@ -7,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from etude.core.agent import Agent
 from etude.core.remat import keep
@@ -15,6 +16,7 @@ from etude.core.rule import Rule
 from etude.core.types import Metrics, Rollout
 
 RuleState = TypeVar("RuleState")
+Tree = TypeVar("Tree")
 
 
 class Learner(eqx.Module, Generic[RuleState]):
@@ -60,6 +62,58 @@ def update(
     targets, rule_state = rule.targets(learner.agent, learner.rule_state, rollout)
     agent, optimiser_state, metrics = descend(rule, optimiser, learner, targets, rollout)
     return Learner(agent, optimiser_state, rule_state), metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Passes:
+    """How often an update goes over its rollout, and in how many parts."""
+
+    epochs: int = 1
+    minibatches: int = 1
+    """Equal parts of the trajectories, drawn anew in each epoch."""
+
+    @property
+    def descents(self) -> int:
+        return self.epochs * self.minibatches
+
+    def update(
+        self,
+        rule: Rule,
+        optimiser: optax.GradientTransformation,
+        learner: Learner,
+        rollout: Rollout,
+        key: PRNGKeyArray,
+    ) -> tuple[Learner, Metrics]:
+        """Makes the rule's targets once, and descends towards them with each minibatch in turn. The
+        metrics are means over the descents."""
+        if self.descents == 1:
+            return update(rule, optimiser, learner, rollout)
+        targets, rule_state = rule.targets(learner.agent, learner.rule_state, rollout)
+        batch = rollout.action.shape[1]
+        if batch % self.minibatches:
+            raise ValueError(f"{batch} trajectories do not make {self.minibatches} equal parts")
+
+        def step(learner: Learner, chosen: Int[Array, " part"]):
+            part, aims = (take_trajectories(x, chosen, batch) for x in (rollout, targets))
+            agent, optimiser_state, metrics = descend(rule, optimiser, learner, aims, part)
+            return Learner(agent, optimiser_state, learner.rule_state), metrics
+
+        shuffle = jax.vmap(lambda key: jax.random.permutation(key, batch))
+        orders = shuffle(jax.random.split(key, self.epochs)).reshape(self.descents, -1)
+        learner, metrics = jax.lax.scan(step, learner, orders)
+        learner = Learner(learner.agent, learner.optimiser_state, rule_state)
+        return learner, jax.tree.map(lambda x: jnp.mean(x, axis=0), metrics)
+
+
+def take_trajectories(tree: Tree, chosen: Int[Array, " part"], batch: int) -> Tree:
+    """Some of the `batch` trajectories of a rollout or its targets, along the second axis. What has
+    no such axis, like a number that all share, stays as it is."""
+
+    def take(x):
+        by_trajectory = jnp.ndim(x) >= 2 and x.shape[1] == batch
+        return jnp.take(x, chosen, axis=1) if by_trajectory else x
+
+    return jax.tree.map(take, tree)
 
 
 def descend(

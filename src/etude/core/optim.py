@@ -79,16 +79,9 @@ def make_optimiser(
     The order matters: what is clipped is the normalised step, not the gradient. Weight decay is
     decoupled (AdamW) and joins after the clip.
     """
-    decay = [optax.add_decayed_weights(weight_decay, mask=_decays)] if weight_decay else []
+    decay = [optax.add_decayed_weights(weight_decay)] if weight_decay else []
     rate = optax.scale_by_learning_rate(learning_rate)
     return optax.chain(SCALES[kind](), optax.clip(max_update), *decay, rate)
-
-
-def _decays(params: PyTree) -> PyTree[bool]:
-    """All but what an agent is told of its rule, which is not the agent's to change."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, _: not any(getattr(part, "name", "") == "told" for part in path), params
-    )
 
 
 adam = partial(make_optimiser, "adam")

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from etude.core.agent import Agent, ModelStart
-from etude.core.types import Predictions
+from etude.core.types import Predictions, Rollout
 
 Tree = TypeVar("Tree")
 
@@ -42,14 +42,20 @@ class PackedAgent(eqx.Module):
     def num_actions(self) -> int:
         return self.unpack().num_actions
 
-    def embed(self, observation: PyTree) -> Float[Array, "*batch embedding"]:
-        return self.unpack().embed(observation)
+    def start(self, *batch: int) -> PyTree[Array]:
+        return self.unpack().start(*batch)
+
+    def act(self, *arguments, **context):
+        return self.unpack().act(*arguments, **context)
+
+    def unroll(self, rollout: Rollout) -> Float[Array, "T1 B embedding"]:
+        return self.unpack().unroll(rollout)
+
+    def logits(self, rollout: Rollout) -> Float[Array, "T1 B A"]:
+        return self.unpack().logits(rollout)
 
     def predict(self, embedding: Float[Array, "*batch embedding"]) -> Predictions:
         return self.unpack().predict(embedding)
-
-    def policy(self, observation: PyTree) -> Float[Array, "*batch A"]:
-        return self.unpack().policy(observation)
 
     def consider(self, embedding: Float[Array, "*batch embedding"]) -> ModelStart:
         return self.unpack().consider(embedding)

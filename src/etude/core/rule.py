@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from etude.core.agent import Agent, Flatten, Heads
-from etude.core.types import Metrics, Rollout
+from etude.core.types import Context, Metrics, Rollout
 from etude.errors import UserError
 
 State = TypeVar("State")
@@ -46,9 +46,10 @@ class Rule(eqx.Module, Generic[State, Targets]):
     ) -> tuple[Float[Array, "T B"], Metrics]:
         """The loss of each transition, and scalars to log."""
 
-    def inform(self, agent: Agent) -> Agent:
-        """Tells an agent what its heads ask to be told, after η has changed."""
-        return agent
+    @property
+    def context(self) -> Context | None:
+        """What tells agents of the rule in each state, if its heads ask for that."""
+        return None
 
     def target_cost(self, targets: Targets, state: State, rollout: Rollout) -> Float[Array, ""]:
         """What discovery adds to the meta-loss for an update's targets; by default nothing.

@@ -124,7 +124,7 @@ def errors(
     def step(state, _):
         state, _ = iterate(state)
         agent = state.learner.agent
-        value = agent.predict(agent.embed(env.observations()))["value"][..., 0]
+        value = agent.predict(agent.torso(env.observations()))["value"][..., 0]
         clock = state.world.actors.env_state.clock[0]
         return state, jnp.sqrt(jnp.mean(jnp.square(value - env.true_values(clock - 1))))
 

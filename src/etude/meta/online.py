@@ -60,7 +60,7 @@ class OnlineProblem(Problem[Life, UpdateRecord]):
         self, rule: Rule, state: Life, experience: Any, gradient: Gradient = loss_gradient
     ) -> tuple[Life, UpdateRecord]:
         learner = state.learner
-        world, rollout, played = self._play(state, experience)
+        world, rollout, played = self._play(rule, state, experience)
         targets, rule_state = rule.targets(learner.agent, learner.rule_state, rollout)
         cost = rule.target_cost(targets, learner.rule_state, rollout)
         revision = jnp.zeros_like(cost)
@@ -76,7 +76,9 @@ class OnlineProblem(Problem[Life, UpdateRecord]):
     def outer(
         self, rule: Rule, state: Life, aux: UpdateRecord, experience: Any
     ) -> tuple[Float[Array, ""], tuple[Life, Metrics]]:
-        world, rollout, played = self._play(state, experience, self.training.config.outer_rollout)
+        world, rollout, played = self._play(
+            rule, state, experience, self.training.config.outer_rollout
+        )
         loss, reference_state = self._reference_loss(
             state.learner.agent, state.reference_state, rollout
         )
@@ -91,9 +93,10 @@ class OnlineProblem(Problem[Life, UpdateRecord]):
         after = Life(state.learner, world, reference_state)
         return total, jax.lax.stop_gradient((after, metrics))
 
-    def _play(self, state: Life, key: PRNGKeyArray, length: int | None = None):
-        agent, world = jax.lax.stop_gradient((state.learner.agent, state.world))
-        return jax.lax.stop_gradient(self.training.play(agent, world, key, length))
+    def _play(self, rule: Rule, state: Life, key: PRNGKeyArray, length: int | None = None):
+        rule, agent, world = jax.lax.stop_gradient((rule, state.learner.agent, state.world))
+        played = self.training.play(agent, world, key, length, rule.context)
+        return jax.lax.stop_gradient(played)
 
     def _reference_loss(
         self, agent: Agent, state: PyTree[Array], rollout: Rollout
@@ -167,7 +170,6 @@ class OnlineTraining:
         )
         rule = cast(Rule, optax.apply_updates(old, updates))
         learner = result.state.learner
-        learner = eqx.tree_at(lambda x: x.agent, learner, rule.inform(learner.agent))
         metrics = result.metrics | {"meta_gradient_norm": norm(result.gradient)}
         world, reference_state = result.state.world, result.state.reference_state
         return OnlineState(rule, meta_state, learner, world, reference_state, key), metrics

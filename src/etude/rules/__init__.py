@@ -19,6 +19,7 @@ from etude.rules.disco.weights import from_published, is_published_format, load_
 from etude.rules.frodo import Frodo, FrodoConfig
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
 from etude.rules.policy_gradient import PolicyGradient, PolicyGradientConfig
+from etude.rules.ppo import PPO, PPOConfig
 from etude.runs.storage import from_arrays, read_arrays, sha256_of, to_arrays, write_arrays
 from etude.settings import as_text, join_spec, replace_fields, split_spec
 from etude.training.config import TrainConfig, lists_to_tuples
@@ -64,6 +65,7 @@ class Kind:
 KINDS = {
     "disco": Kind(Disco, DiscoConfig),
     "actor_critic": Kind(ActorCritic, ActorCriticConfig),
+    "ppo": Kind(PPO, PPOConfig),
     "policy_gradient": Kind(PolicyGradient, PolicyGradientConfig),
     "frodo": Kind(Frodo, FrodoConfig, learned_online=True),
     "metagrad": Kind(MetaGrad, MetaGradConfig, learned_online=True),

@@ -83,7 +83,7 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         td_lambda: float | Float[Array, "T B"],
     ) -> tuple[ActorCriticTargets, Moments]:
         """The targets for any γ and λ; apart from these, all they come from is constant."""
-        prediction = jax.lax.stop_gradient(agent.predict(agent.embed(rollout.observation)))
+        prediction = jax.lax.stop_gradient(agent.predict(agent.unroll(rollout)))
         value = self._value(prediction["value"])
         if not self.config.bootstrap:
             value = value.at[-1].set(0.0)
@@ -104,7 +104,7 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout
     ) -> tuple[Float[Array, "T B"], Metrics]:
         config = self.config
-        prediction = agent.predict(agent.embed(rollout.observation))
+        prediction = agent.predict(agent.unroll(rollout))
         logits, output = prediction["pi"][:-1], prediction["value"][:-1]
         pi_loss = -targets.advantage * log_prob(logits, rollout.action)
         if config.bins:

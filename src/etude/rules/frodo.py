@@ -76,7 +76,7 @@ class Frodo(Rule[None, ActorCriticTargets]):
     def targets(
         self, agent: Agent, state: None, rollout: Rollout
     ) -> tuple[ActorCriticTargets, None]:
-        value = agent.predict(agent.embed(rollout.observation))["value"][..., 0]
+        value = agent.predict(agent.unroll(rollout))["value"][..., 0]
         target = self.write(value, rollout)
         return ActorCriticTargets(target, target - value[:-1]), None
 

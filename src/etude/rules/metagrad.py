@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from etude.core.agent import Agent, Flatten, Heads
 from etude.core.moments import Moments
 from etude.core.rule import Rule, fitted_to
-from etude.core.types import Metrics, Rollout
+from etude.core.types import Context, Metrics, Rollout
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticTargets
 from etude.settings import check_types, is_cost, require
 
@@ -84,13 +84,11 @@ class MetaGrad(Rule[Moments, ActorCriticTargets]):
 
     def heads(self, num_actions: int) -> Heads:
         heads = self._critic.heads(num_actions)
-        told = self.coefficients if self.config.tell else None
-        return dataclasses.replace(heads, told=told)
+        return dataclasses.replace(heads, context=2 if self.config.tell else 0)
 
-    def inform(self, agent: Agent) -> Agent:
-        if not self.config.tell:
-            return agent
-        return eqx.tree_at(lambda a: a.torso.context.told, agent, self.coefficients)
+    @property
+    def context(self) -> Context | None:
+        return self.coefficients if self.config.tell else None
 
     def init(self, agent: Agent) -> Moments:
         return self._critic.init(agent)

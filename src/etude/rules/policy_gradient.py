@@ -64,14 +64,14 @@ class PolicyGradient(Rule[Moments, PolicyGradientTargets]):
         discount = rollout.discount(self.config.discount)
         returns = lambda_returns(zeros, rollout.reward, discount, jnp.ones_like(zeros))
         state = state.update(rollout.mean(returns), rollout.mean(returns**2))
-        rho = rollout.importance_ratio(agent.policy(rollout.observation)[:-1])
+        rho = rollout.importance_ratio(agent.logits(rollout)[:-1])
         weight = jnp.minimum(1.0, rho) * state.normalise(returns)
         return jax.lax.stop_gradient(PolicyGradientTargets(weight)), state
 
     def loss(
         self, agent: Agent, targets: PolicyGradientTargets, rollout: Rollout
     ) -> tuple[Float[Array, "T B"], Metrics]:
-        logits = agent.policy(rollout.observation)[:-1]
+        logits = agent.logits(rollout)[:-1]
         pi_loss = -targets.weight * log_prob(logits, rollout.action)
         bonus = entropy(logits)
         metrics = {"pi_loss": rollout.mean(pi_loss), "entropy": rollout.mean(bonus)}

@@ -10,6 +10,7 @@ from etude.settings import SEED_RANGE, check_types, is_cost, is_count, is_positi
 
 Config = TypeVar("Config")
 Schedule = Literal["constant", "cosine"]
+NETWORK = ("torso", "conv", "model", "head", "memory", "memory_size")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +58,14 @@ class TrainConfig:
     """Hidden width of the action model's heads."""
     optimiser: Optimiser | None = None
     """Of the agent: adam, rmsprop or sgd."""
+    epochs: int | None = None
+    """Passes over each batch."""
+    minibatches: int | None = None
+    """Equal parts that each pass divides the batch's trajectories into."""
+    memory: Literal["none", "gru", "lstm"] | None = None
+    """Recurrent cell with which the agent remembers its episode."""
+    memory_size: int | None = None
+    """Units of that memory."""
 
     learn_rule: bool | None = None
     """Whether the rule itself learns while the agent does; by default frodo and metagrad do when
@@ -80,8 +89,10 @@ class TrainConfig:
 
     def __post_init__(self):
         check_types(self)
-        numbers = "steps seeds batch rollout replay_capacity model head log_every"
-        require(self, f"{numbers} inner_updates outer_rollout", is_count, "at least 1")
+        numbers = "steps seeds batch rollout replay_capacity model head memory_size log_every"
+        require(self, numbers, is_count, "at least 1")
+        numbers = "epochs minibatches inner_updates outer_rollout"
+        require(self, numbers, is_count, "at least 1")
         require(self, "seed", is_seed, SEED_RANGE)
         require(self, "warmup weight_decay revise", is_cost, "0 or more")
         rates = "learning_rate meta_learning_rate max_update"
@@ -92,7 +103,7 @@ class TrainConfig:
 
     @property
     def network(self) -> NetworkConfig:
-        given = {name: getattr(self, name) for name in ("torso", "conv", "model", "head")}
+        given = {name: getattr(self, name) for name in NETWORK}
         return NetworkConfig(**{k: v for k, v in given.items() if v is not None})
 
     @property

@@ -11,12 +11,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from etude.acting import jax_source as acting
+from etude.acting.jax_source import Actors, JaxSource
 from etude.acting.replay import Replay, join
 from etude.core import optim
 from etude.core.agent import Agent
-from etude.core.learner import Learner, update
-from etude.core.types import Metrics, Rollout
+from etude.core.learner import Learner, Passes
+from etude.core.types import Context, Episodes, Metrics, Rollout
 from etude.envs import Task
 from etude.errors import UserError
 from etude.rules import Rule
@@ -25,6 +25,8 @@ from etude.training.config import TrainConfig
 State = TypeVar("State")
 
 LAST_EPISODES = 100
+SHUFFLE_KEY = 1
+"""Folded into the key of an iteration for the order of its minibatches."""
 
 
 class EpisodeLog(eqx.Module):
@@ -37,7 +39,7 @@ class EpisodeLog(eqx.Module):
     def empty() -> "EpisodeLog":
         return EpisodeLog(jnp.zeros(LAST_EPISODES), jnp.zeros((), jnp.int32))
 
-    def add(self, episodes: acting.Episodes) -> "EpisodeLog":
+    def add(self, episodes: Episodes) -> "EpisodeLog":
         ended, returns = episodes.ended.ravel(), episodes.returns.ravel()
         number = jnp.cumsum(ended)
         total = number[-1]
@@ -51,7 +53,7 @@ class EpisodeLog(eqx.Module):
 class World(eqx.Module):
     """An agent's side of experience: its environments, what it remembers, how episodes ended."""
 
-    actors: acting.Actors
+    actors: Actors
     replay: Replay | None
     episodes: EpisodeLog
 
@@ -79,7 +81,19 @@ class Training:
                 f"A batch of {config.batch} has no room for a replay share of "
                 f"{config.replay_share}: choose a larger batch, or a replay share of 0."
             )
+        if config.batch and config.batch % (config.minibatches or 1):
+            raise UserError(
+                f"--batch {config.batch} does not make {config.minibatches} equal --minibatches."
+            )
         return Training(task, config, make_optimiser(config))
+
+    @property
+    def source(self) -> JaxSource:
+        return JaxSource(self.task, self.config.num_envs)
+
+    @property
+    def passes(self) -> Passes:
+        return Passes(self.config.epochs or 1, self.config.minibatches or 1)
 
     def init(self, rule: Rule, key: PRNGKeyArray) -> TrainState:
         agent_key, world_key, key = jax.random.split(key, 3)
@@ -88,21 +102,31 @@ class Training:
             self.task.observation, self.task.num_actions, heads, self.config.network, key=agent_key
         )
         learner = Learner.create(agent, rule, self.optimiser)
-        return TrainState(learner, self._new_world(agent, world_key), key)
+        return TrainState(learner, self._new_world(agent, world_key, rule.context), key)
 
     def iterate(self, rule: Rule, state: TrainState) -> tuple[TrainState, Metrics]:
         """One iteration: every environment plays a trajectory, then the agent is updated once."""
         play_key, key = jax.random.split(state.key)
-        world, batch, played = self.play(state.learner.agent, state.world, play_key)
-        learner, metrics = update(rule, self.optimiser, state.learner, batch)
+        world, batch, played = self.play(
+            state.learner.agent, state.world, play_key, context=rule.context
+        )
+        shuffle_key = jax.random.fold_in(play_key, SHUFFLE_KEY)
+        learner, metrics = self.passes.update(
+            rule, self.optimiser, state.learner, batch, shuffle_key
+        )
         return TrainState(learner, world, key), metrics | played
 
     def play(
-        self, agent: Agent, world: World, key: PRNGKeyArray, length: int | None = None
+        self,
+        agent: Agent,
+        world: World,
+        key: PRNGKeyArray,
+        length: int | None = None,
+        context: Context | None = None,
     ) -> tuple[World, Rollout, Metrics]:
         """The batch of an update: a new trajectory from each environment, the rest replayed."""
         act_key, replay_key = jax.random.split(key)
-        actors, new, episodes = self._act(agent, world.actors, act_key, length)
+        actors, new, episodes = self._act(agent, world.actors, act_key, length, context)
         replay, batch = world.replay, new
         if replay is not None:
             replay = replay.add(new)
@@ -115,16 +139,16 @@ class Training:
         }
         return World(actors, replay, world.episodes.add(episodes)), batch, metrics
 
-    def _new_world(self, agent: Agent, key: PRNGKeyArray) -> World:
+    def _new_world(self, agent: Agent, key: PRNGKeyArray, context: Context | None) -> World:
         """Fresh environments; replay holds enough for a batch that is not a few copies."""
         env_key, fill_key = jax.random.split(key)
-        actors = acting.reset(self.task, env_key, self.config.num_envs)
-        replay = self._empty_replay(agent, actors, key)
+        actors = self.source.reset(agent, env_key)
+        replay = self._empty_replay(agent, actors, key, context)
         if replay is not None:
 
             def fill(carry, key):
                 actors, replay = carry
-                actors, new, _ = self._act(agent, actors, key)
+                actors, new, _ = self._act(agent, actors, key, None, context)
                 return (actors, replay.add(new)), None
 
             keys = jax.random.split(fill_key, self.config.filling_rollouts)
@@ -139,21 +163,28 @@ class Training:
         return repeat(lambda state: self.iterate(rule, state), state, number, room)
 
     def _act(
-        self, agent: Agent, actors: acting.Actors, key: PRNGKeyArray, length: int | None = None
-    ):
+        self,
+        agent: Agent,
+        actors: Actors,
+        key: PRNGKeyArray,
+        length: int | None,
+        context: Context | None,
+    ) -> tuple[Actors, Rollout, Episodes]:
         length = length or self.config.rollout
         assert length is not None
-        return acting.unroll(self.task, agent.policy, actors, key, length)
+        return self.source.collect(agent, actors, key, length, context)
 
     @property
     def _replayed(self) -> int:
         assert self.config.batch is not None
         return self.config.batch - self.config.num_envs
 
-    def _empty_replay(self, agent: Agent, actors: acting.Actors, key: Any) -> Replay | None:
+    def _empty_replay(
+        self, agent: Agent, actors: Actors, key: PRNGKeyArray, context: Context | None
+    ) -> Replay | None:
         if self._replayed == 0:
             return None
-        new: Rollout = jax.eval_shape(self._act, agent, actors, key)[1]
+        new: Rollout = jax.eval_shape(lambda: self._act(agent, actors, key, None, context)[1])
         capacity, width = self.config.replay_capacity or 0, self.config.num_envs
         if capacity < width:
             raise UserError(
@@ -183,11 +214,12 @@ def repeat(
 
 def make_optimiser(config: TrainConfig) -> optax.GradientTransformation:
     rate = config.learning_rate
-    warmup = (config.warmup or 0) * config.updates_per_update // config.steps_per_update
+    descents = (config.epochs or 1) * (config.minibatches or 1)
+    warmup = (config.warmup or 0) * config.updates_per_update // config.steps_per_update * descents
     assert rate is not None and config.max_update is not None
     schedule: Any = rate
     if config.schedule == "cosine":
-        decay = max(1, config.agent_updates - warmup)
+        decay = max(1, config.agent_updates * descents - warmup)
         schedule = optax.warmup_cosine_decay_schedule(
             0.0 if warmup else rate, rate, warmup, warmup + decay
         )

@@ -24,6 +24,10 @@ BASE: dict[str, Any] = dict(
     model=128,
     head=128,
     optimiser="adam",
+    epochs=1,
+    minibatches=1,
+    memory="none",
+    memory_size=128,
     learn_rule=False,
 )
 
@@ -93,6 +97,19 @@ PRESETS: list[tuple[str, str, dict[str, Any]]] = [
         ),
     ),
     ("metagrad", "*", dict(rollout=20, learning_rate=1e-3, torso=(128, 128))),
+    (
+        "ppo",
+        "*",
+        dict(
+            batch=16,
+            rollout=128,
+            epochs=4,
+            minibatches=4,
+            learning_rate=1e-3,
+            schedule="cosine",
+            torso=(128, 128),
+        ),
+    ),
     ("policy_gradient", "*", dict(batch=64, rollout=64, learning_rate=1e-3, torso=(128, 128))),
     ("policy_gradient", "catch", dict(steps=200_000, batch=32, rollout=28)),
 ]

@@ -122,7 +122,7 @@ class MetaValue(eqx.Module):
 def _raw_values(network: Agent, rollout: Rollout) -> Float[Array, "T1 B"]:
     """The network's outputs: squashed values."""
     network = unpack(network)
-    return network.predict(network.embed(rollout.observation))["value"][..., 0]
+    return network.predict(network.unroll(rollout))["value"][..., 0]
 
 
 def _observe(moments: Moments, x: Float[Array, "T B"], rollout: Rollout) -> Moments:

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
-from etude.acting import jax_source as acting
+from etude.acting.jax_source import Actors, JaxSource
 from etude.core.learner import norm
 from etude.core.optim import scale_by_adam
 from etude.core.packing import pack, unpack
 from etude.core.rule import Rule
 from etude.core.trees import choose
-from etude.core.types import Metrics, Rollout
+from etude.core.types import Context, Metrics, Rollout
 from etude.envs import Task
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.meta_value import MetaValue
@@ -28,7 +28,7 @@ class Member(eqx.Module):
 
     lifetime: Lifetime
     world: World
-    validation_actors: acting.Actors
+    validation_actors: Actors
     age: Int[Array, "*agents"]
     """Environment steps so far."""
     budget: Int[Array, "*agents"]
@@ -78,6 +78,10 @@ class Group:
         return Group(task, config, training, problem, optimiser)
 
     @property
+    def validation(self) -> JaxSource:
+        return JaxSource(self.task, self.config.validation_batch)
+
+    @property
     def steps_per_meta_step(self) -> int:
         """Environment steps of each agent, those for validation among them."""
         config = self.config
@@ -96,7 +100,7 @@ class Group:
         return Member(
             lifetime=Lifetime(start.learner, value),
             world=start.world,
-            validation_actors=acting.reset(self.task, env_key, self.config.validation_batch),
+            validation_actors=self.validation.reset(start.learner.agent, env_key),
             age=jnp.zeros((), jnp.int32),
             budget=budgets[index],
         )
@@ -143,12 +147,9 @@ class Group:
     def _step(self, rule: Rule, seat: Seat) -> tuple[Rule, Bool[Array, ""], Seat, Metrics]:
         """Experience, the meta-gradient, and what Adam makes of it."""
         play_key, validation_key, key = jax.random.split(seat.key, 3)
-        member = eqx.tree_at(
-            lambda m: m.lifetime.learner.agent,
-            seat.member,
-            rule.inform(seat.member.lifetime.learner.agent),
+        member, rollouts, validation, played = self._play(
+            seat.member, play_key, validation_key, rule.context
         )
-        member, rollouts, validation, played = self._play(member, play_key, validation_key)
         result = meta_gradient(
             self.problem,
             rule,
@@ -170,23 +171,27 @@ class Group:
         return update, good, seat, metrics
 
     def _play(
-        self, member: Member, play_key: PRNGKeyArray, validation_key: PRNGKeyArray
+        self,
+        member: Member,
+        play_key: PRNGKeyArray,
+        validation_key: PRNGKeyArray,
+        context: Context | None,
     ) -> tuple[Member, Rollout, Rollout, Metrics]:
         """The batches of all inner updates and the one for validation, by the agent as it is."""
         agent = member.lifetime.learner.agent
 
         def one_batch(world: World, key: PRNGKeyArray):
-            world, batch, metrics = self.training.play(agent, world, key)
+            world, batch, metrics = self.training.play(agent, world, key, context=context)
             return world, (batch, metrics)
 
         keys = jax.random.split(play_key, self.config.inner_updates)
         world, (rollouts, played) = jax.lax.scan(one_batch, member.world, keys)
-        actors, validation, _ = acting.unroll(
-            self.task,
-            agent.policy,
+        actors, validation, _ = self.validation.collect(
+            agent,
             member.validation_actors,
             validation_key,
             self.config.validation_rollout,
+            context,
         )
         age = member.age + self.steps_per_meta_step
         member = Member(member.lifetime, world, actors, age, member.budget)

@@ -52,7 +52,7 @@ class Discovery(Problem[Lifetime, UpdateRecord]):
         learner = state.learner
         targets, rule_state = rule.targets(learner.agent, learner.rule_state, rollout)
         cost = rule.target_cost(targets, learner.rule_state, rollout)
-        value = state.value.update(learner.agent.policy(rollout.observation), rollout)
+        value = state.value.update(learner.agent.logits(rollout), rollout)
         agent, optimiser_state, metrics = descend(
             rule, self.optimiser, learner, targets, rollout, gradient
         )
@@ -64,7 +64,7 @@ class Discovery(Problem[Lifetime, UpdateRecord]):
     ) -> tuple[Float[Array, ""], tuple[Lifetime, Metrics]]:
         validation = experience
         agent = unpack(state.learner.agent)
-        logits = agent.policy(validation.observation)
+        logits = agent.logits(validation)
         evaluation = state.value.evaluate(logits, validation)
         value = state.value.observe(evaluation, validation)
         advantage = value.advantage.normalise(evaluation.advantage)

@@ -152,7 +152,7 @@ class Disco(Rule[DiscoState, DiscoTargets]):
             return self.network.embed_z(predictions["z"]), q
 
         agent = unpack(agent)
-        embedding = agent.embed(rollout.observation)
+        embedding = agent.unroll(rollout)
         prediction = agent.predict(embedding)
         z, q = agent.predict_actions(agent.consider(embedding), summarise)
         actions_last = lambda x: jnp.moveaxis(x, 0, -1)  # noqa: E731
@@ -203,13 +203,13 @@ class Disco(Rule[DiscoState, DiscoTargets]):
         agent, config, proposed = unpack(agent), self.config, targets.proposed
         # All T + 1 observations, though the last one's gradient is zero: `targets` computes the
         # same embeddings, and the compiler then does it once.
-        embedding = agent.embed(rollout.observation)
+        embedding = agent.unroll(rollout)
         prediction = agent.predict(embedding)
         state = {name: x[:-1] for name, x in prediction.items()}
         start = jax.tree.map(lambda x: x[:-1], agent.consider(embedding))
         action = agent.predict_action(start, rollout.action)
         next_pi = jax.lax.stop_gradient(prediction["pi"][1:])
-        goes_on = 1.0 - (rollout.terminal | rollout.truncated).astype(embedding.dtype)
+        goes_on = 1.0 - (rollout.terminal | rollout.seam).astype(embedding.dtype)
 
         pi_loss = kl_divergence(proposed.pi, state["pi"])
         y_loss = kl_divergence(proposed.y, state["y"])
@@ -240,13 +240,13 @@ class Disco(Rule[DiscoState, DiscoTargets]):
     ) -> Float[Array, ""]:
         proposed = targets.proposed
         means = sum(jnp.square(jnp.mean(rollout.mean(x))) for x in jax.tree.leaves(proposed))
-        target_pi = jax.lax.stop_gradient(state.target.policy(rollout.observation)[:-1])
+        target_pi = jax.lax.stop_gradient(state.target.logits(rollout)[:-1])
         distance = rollout.mean(kl_divergence(target_pi, proposed.pi))
         return self.config.target_mean_cost * means + self.config.target_kl_cost * distance
 
     def agent_cost(self, agent: Agent, rollout: Rollout) -> Float[Array, ""]:
         agent = unpack(agent)
-        embedding = agent.embed(rollout.observation)
+        embedding = agent.unroll(rollout)
         y = agent.predict(embedding)["y"]
         z = agent.predict_action(agent.consider(embedding[:-1]), rollout.action)["z"]
         bonus = jnp.mean(entropy(y)) + rollout.mean(entropy(z))
