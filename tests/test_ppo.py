@@ -156,9 +156,7 @@ def test_minibatches_are_descended_one_after_another(x64):
     """Two epochs of two minibatches, against the same four steps taken by hand."""
     random = np.random.default_rng(3)
     rule, optimiser = PPO(), make_optimiser("sgd", 0.1)
-    agent = Agent(
-        jnp.zeros(1), 2, rule.heads(2), NetworkConfig(torso=(3,)), key=jax.random.key(0)
-    )
+    agent = Agent(jnp.zeros(1), 2, rule.heads(2), NetworkConfig(torso=(3,)), key=jax.random.key(0))
     rollout = rollout_of(random.normal(size=(5, 4)), action=random.integers(2, size=(5, 4)))
     rollout = eqx.tree_at(
         lambda r: r.observation, rollout, jnp.asarray(random.normal(size=(6, 4, 1)))

@@ -23,8 +23,9 @@ from etude.envs.maze import Maze
 from etude.envs.random_walk import RandomWalk
 from etude.envs.signal_chain import SignalChain
 from etude.envs.tabular_mdp import TabularMDP
+from etude.envs.trials import TaskDistribution, Trials
 from etude.errors import UserError, reason
-from etude.settings import as_type, replace_fields, split_spec
+from etude.settings import as_type, join_spec, replace_fields, split_spec
 
 BUILT_IN: dict[str, Callable[..., Environment]] = {
     "catch": Catch,
@@ -35,6 +36,9 @@ BUILT_IN: dict[str, Callable[..., Environment]] = {
     "random_walk": RandomWalk,
     "signal_chain": SignalChain,
 }
+
+
+TRIALS = "trials/"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +63,8 @@ def available() -> dict[str, str]:
 def make(spec: str) -> Task:
     """The task that `spec` names; a `UserError` says what is wrong with it."""
     name, settings = split_spec(spec)
+    if name.startswith(TRIALS):
+        return _make_trials(spec, name.removeprefix(TRIALS), settings)
     factory = _factory(name)
     accepted = _accepted_arguments(factory)
     arguments = {
@@ -75,6 +81,26 @@ def make(spec: str) -> Task:
         raise UserError(f"{name!r} is not an environment: it lacks reset, step or action_space.")
     fields = {k: v for k, v in settings.items() if k not in accepted}
     return _checked(spec, env, _with_fields(params, fields, name, list(accepted)))
+
+
+def _make_trials(spec: str, name: str, settings: dict[str, str]) -> Task:
+    """Trials on the tasks of another environment, which has all settings that trials have not."""
+    accepted = _accepted_arguments(Trials)
+    of_tasks = {key: text for key, text in settings.items() if key not in accepted}
+    tasks = make(join_spec(name, of_tasks))
+    if not isinstance(tasks.env, TaskDistribution):
+        raise UserError(
+            f"{name} is one task, not a distribution of tasks: it lacks `sample_task` or `horizon`."
+        )
+    own = {
+        key: as_type(text, accepted[key], f"{key} of {spec!r}")
+        for key, text in settings.items()
+        if key in accepted
+    }
+    try:
+        return _checked(spec, Trials(tasks.env, **own), None)
+    except ValueError as error:
+        raise UserError(f"Environment {spec!r} cannot be made: {reason(error)}") from None
 
 
 def _with_fields(params: Any, fields: dict[str, str], name: str, accepted: list[str]) -> Any:

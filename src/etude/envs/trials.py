@@ -1,0 +1,164 @@
+"""Trials: several episodes on one task, as one episode of an environment (RL², arXiv 1611.02779).
+
+An agent with memory that is trained on trials, by any rule, learns to find out about its task. In
+E-RL² (arXiv 1803.01118) the first episodes are there to explore: their rewards are seen as ever,
+but not paid.
+"""
+
+from typing import Any, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnax.environments import environment, spaces
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from etude.core.trees import choose
+from etude.core.types import EXPECTED_REWARD
+
+
+@runtime_checkable
+class TaskDistribution(Protocol):
+    """An environment whose parameters are the task, and which can draw such tasks."""
+
+    @property
+    def horizon(self) -> int:
+        """The most steps that an episode has."""
+        ...
+
+    def sample_task(self, key: PRNGKeyArray) -> Any: ...
+
+    def reset_env(self, key: Any, params: Any) -> tuple[Any, Any]: ...
+
+    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> tuple: ...
+
+
+class Seen(eqx.Module):
+    """What is observed in a trial: beside the task's own observation, what the last action came to,
+    across the borders of episodes too."""
+
+    observation: PyTree[Array]
+    before: PyTree[Array]
+    """The observation in which the last action was taken; zeros at the start of a trial."""
+    action: Float[Array, " A"]
+    """The last action, one-hot; zeros at the start of a trial."""
+    reward: Float[Array, ""]
+    """What it brought, paid or not."""
+    ended: Float[Array, ""]
+    """1 if it ended an episode, so that this is the first observation of another."""
+    pairs: Float[Array, " pairs"] | None = None
+    """What was done where, and what it brought: products of `before`, `action` and `reward`."""
+
+
+class TrialState(eqx.Module):
+    task: PyTree[Array]
+    inner: PyTree[Array]
+    """The state of the task's environment."""
+    seen: Seen
+    episode: Int[Array, ""]
+    """Which of the trial's episodes this is, from 0."""
+    episode_time: Int[Array, ""]
+    last: PyTree[Array]
+    """The state that the last episode ended in; at first, that of the start."""
+    time: Int[Array, ""]
+
+
+class Trials(environment.Environment[Any, Any]):
+    """Trials of `episodes` episodes on a fresh task each, the first `explore` of them unpaid.
+
+    `pairs` adds products of what was seen, done and paid to the observation, which suits tasks of
+    few symbols. `expected` pays the mean of each reward where the task knows it, since luck teaches
+    nothing; what is seen is always what was drawn.
+    """
+
+    def __init__(
+        self,
+        env: TaskDistribution,
+        episodes: int = 5,
+        explore: int = 0,
+        pairs: bool = False,
+        expected: bool = False,
+    ):
+        super().__init__()
+        if episodes < 1 or not 0 <= explore < episodes:
+            raise ValueError(
+                f"A trial of {episodes} episodes cannot have {explore} to explore: nothing would "
+                "be paid."
+            )
+        self.env: Any = env
+        self.episodes, self.explore = episodes, explore
+        self.pairs, self.expected = pairs, expected
+
+    @property
+    def default_params(self) -> Any:
+        return None  # each trial draws its own
+
+    @property
+    def horizon(self) -> int:
+        """The most steps that a trial has."""
+        return self.episodes * self.env.horizon
+
+    @property
+    def num_actions(self) -> int:
+        return self.action_space().n
+
+    def reset_env(self, key: Array, params: Any) -> tuple[Seen, TrialState]:
+        task_key, key = jax.random.split(key)
+        return self.begin(self.env.sample_task(task_key), key)
+
+    def begin(self, task: PyTree, key: Array) -> tuple[Seen, TrialState]:
+        """A trial on a task that is given."""
+        observation, inner = self.env.reset_env(key, task)
+        nothing = jax.tree.map(jnp.zeros_like, observation)
+        zero = jnp.zeros(())
+        seen = self._see(observation, nothing, jnp.zeros(self.num_actions), zero, zero)
+        count = jnp.zeros((), jnp.int32)
+        return seen, TrialState(task, inner, seen, count, count, inner, count)
+
+    def step_env(
+        self, key: Array, state: TrialState, action: Any, params: Any
+    ) -> tuple[Seen, TrialState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
+        step_key, reset_key = jax.random.split(key)
+        observation, inner, reward, ended, info = self.env.step_env(
+            step_key, state.inner, action, state.task
+        )
+        ended = ended | (state.episode_time + 1 >= self.env.horizon)
+        paid = info.get(EXPECTED_REWARD, reward) if self.expected else reward
+        paid = jnp.where(state.episode >= self.explore, paid, 0.0)
+        first, fresh = self.env.reset_env(reset_key, state.task)
+        seen = self._see(
+            choose(ended, first, observation),
+            state.seen.observation,
+            jax.nn.one_hot(action, self.num_actions),
+            jnp.asarray(reward, float),
+            ended.astype(float),
+        )
+        after = TrialState(
+            task=state.task,
+            inner=choose(ended, fresh, inner),
+            seen=seen,
+            episode=state.episode + ended,
+            episode_time=jnp.where(ended, 0, state.episode_time + 1),
+            last=choose(ended, inner, state.last),
+            time=state.time + 1,
+        )
+        return seen, after, paid, after.episode >= self.episodes, {}
+
+    def is_truncated(self, state: TrialState, params: Any) -> Bool[Array, ""]:
+        return jnp.zeros((), bool)  # after the last episode there is nothing more
+
+    def render(self, state: TrialState, params: Any) -> np.ndarray | None:
+        render = getattr(self.env, "render", None)
+        return None if render is None else render(state.inner, state.task)
+
+    def action_space(self, params: Any = None) -> spaces.Discrete:
+        return self.env.action_space(params)
+
+    def _see(self, observation: PyTree, before: PyTree, action: Any, reward: Any, ended: Any):
+        pairs = None
+        if self.pairs:
+            flat = jnp.concatenate([jnp.ravel(x).astype(float) for x in jax.tree.leaves(before)])
+            done_there = jnp.outer(flat, action).ravel()
+            pairs = jnp.concatenate([done_there, reward * done_there])
+        return Seen(observation, before, action, reward, ended, pairs)
