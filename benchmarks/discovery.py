@@ -29,9 +29,10 @@ from etude.core.packing import pack
 from etude.core.types import Rollout
 from etude.envs import Task
 from etude.envs.catch import Catch
+from etude.meta.config import Kept
 from etude.meta.discovery.meta_value import MetaValue
 from etude.meta.discovery.problem import Discovery, Lifetime
-from etude.meta.gradient import Memory, meta_gradient
+from etude.meta.gradient import meta_gradient
 
 ENVS, STEPS, VALIDATION_STEPS = 32, 16, 32
 NETWORK = NetworkConfig(torso=(512, 512), model=256, head=256)
@@ -56,7 +57,7 @@ class Case:
     agents: int
     updates: int
     env: str = "catch:rows=5,columns=5"
-    memory: Memory = "nested"
+    memory: Kept = "nested"
     mixed_mode: bool = True
 
 

@@ -3,8 +3,6 @@
 import dataclasses
 from typing import Any, Literal
 
-from etude.adaptation.maml import Surrogate
-from etude.adaptation.recurrent import Cell
 from etude.errors import UserError
 from etude.settings import (
     SEED_RANGE,
@@ -21,6 +19,10 @@ from etude.training.config import Schedule
 Algorithm = Literal["maml", "emaml", "rl2", "erl2"]
 GRADIENT_BASED = ("maml", "emaml")
 Outer = Literal["ppo", "pg"]
+Cell = Literal["gru", "lstm"]
+"""Of a recurrent policy."""
+Surrogate = Literal["plain", "lvc", "dice"]
+"""The loss of a step of adaptation."""
 
 RECURRENT: dict[str, Any] = dict(
     steps=2_000_000,

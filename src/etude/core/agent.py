@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from etude.core.config import NetworkConfig
 from etude.core.nn import LSTM, MLP, Linear, LSTMState, ResidualConvNet, lstm_transition
 from etude.core.types import Predictions
 
@@ -34,22 +35,6 @@ class Heads:
     action: Mapping[str, int] = dataclasses.field(default_factory=dict)
     told: Told | None = None
     """What the agent is told of the rule in each state, if anything."""
-
-
-@dataclasses.dataclass(frozen=True)
-class NetworkConfig:
-    """The shape of an agent's network, apart from the heads, which the rule decides."""
-
-    torso: tuple[int, ...] = (512, 512)
-    """Widths of the torso's layers."""
-    conv: tuple[int, ...] = ()
-    """Channels of residual convolution stages below the torso, for image observations."""
-    model: int = 128
-    """Size of the action model's LSTM."""
-    head: int = 128
-    """Hidden width of the action model's heads."""
-    tanh: bool = False
-    """Whether a tanh follows each layer of the torso, the last included, or a ReLU all but it."""
 
 
 class Flatten(eqx.Module):

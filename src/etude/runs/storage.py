@@ -1,4 +1,7 @@
-"""Trees of arrays in files: npz with a JSON header, written atomically, never pickled."""
+"""Trees of arrays in files: npz with a JSON header, written atomically, never pickled.
+
+JAX is imported by those functions that know trees: reading a file or a run folder needs none.
+"""
 
 import hashlib
 import json
@@ -8,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -20,17 +21,24 @@ HEADER = "__header__"
 
 
 def _is_key(leaf: Any) -> bool:
+    import jax
+    import jax.numpy as jnp
+
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def named_leaves(tree: PyTree) -> dict[str, Any]:
     """The tree's array leaves by dotted path, such as `torso.mlp.layers.0.w`."""
+    import jax
+
     leaves, _ = jax.tree.flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
 
 
 def to_arrays(tree: PyTree) -> dict[str, np.ndarray]:
     """The leaves as NumPy arrays; random keys (of the default generator) as their raw data."""
+    import jax
+
     return {
         name: np.asarray(jax.random.key_data(x) if _is_key(x) else x)
         for name, x in jax.device_get(named_leaves(tree)).items()
@@ -39,6 +47,9 @@ def to_arrays(tree: PyTree) -> dict[str, np.ndarray]:
 
 def from_arrays(like: Tree, arrays: dict[str, np.ndarray], source: str) -> Tree:
     """A tree of the form of `like` (arrays or shapes) with the leaves taken from `arrays`."""
+    import jax
+    import jax.numpy as jnp
+
     expected = named_leaves(like)
     missing, extra = expected.keys() - arrays.keys(), arrays.keys() - expected.keys()
     if missing or extra:

@@ -1,4 +1,4 @@
-"""The settings of a discovery run, and sizes of meta-networks."""
+"""The settings of a discovery run."""
 
 import dataclasses
 import math
@@ -6,11 +6,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from etude.core.agent import NetworkConfig
+from etude.core.config import NetworkConfig
 from etude.errors import UserError
-from etude.meta.discovery.meta_value import MetaValueConfig
-from etude.meta.gradient import Memory
-from etude.rules.disco.rule import DiscoConfig
+from etude.meta.config import Kept
 from etude.settings import (
     SEED_RANGE,
     check_types,
@@ -23,25 +21,6 @@ from etude.settings import (
     split_specs,
 )
 from etude.training.config import TrainConfig
-
-SIZES = {
-    "tiny": DiscoConfig(
-        prediction=32,
-        hidden=32,
-        rnn=16,
-        embedding=8,
-        channels=(16, 8),
-        pi_channels=16,
-        bins=61,
-        max_value=30.0,
-    ),
-    "small": DiscoConfig(
-        prediction=128, hidden=128, rnn=64, embedding=16, channels=(16, 2), pi_channels=16
-    ),
-    "paper": DiscoConfig(),
-}
-"""Sizes of the meta-network: for a laptop's minutes, for its hours, and the published one."""
-
 
 META_STEPS = 800
 
@@ -111,7 +90,7 @@ class DiscoverConfig:
     """λ of the meta-value function's V-trace."""
     value_learning_rate: float = 3e-3
     """Step size of the meta-value function."""
-    memory: Memory = "nested"
+    memory: Kept = "nested"
     """What the backward pass keeps: full (everything), remat (each update's inputs) or nested
     (those of every √N-th update)."""
     mixed_mode: bool = True
@@ -184,16 +163,6 @@ class DiscoverConfig:
     @property
     def network(self) -> NetworkConfig:
         return NetworkConfig(self.torso, self.conv, self.model, self.head)
-
-    @property
-    def value(self) -> MetaValueConfig:
-        return MetaValueConfig(
-            torso=self.value_torso,
-            conv=self.conv,
-            discount=self.value_discount,
-            td_lambda=self.value_lambda,
-            learning_rate=self.value_learning_rate,
-        )
 
     def training(self, env: str) -> TrainConfig:
         """How an agent of the population learns, as the settings of a training run."""

@@ -16,11 +16,11 @@ from etude import envs, rules
 from etude.envs import Task
 from etude.errors import UserError
 from etude.meta.discovery.check import Check, Outcomes, score
-from etude.meta.discovery.config import SIZES, DiscoverConfig
+from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.population import Group, Seat, apply_updates
 from etude.meta.discovery.report import plot_discovery
 from etude.rules import Rule
-from etude.rules.disco.rule import Disco
+from etude.rules.disco.rule import Disco, DiscoConfig
 from etude.runs import loop
 from etude.runs.folder import IMPORT_FROM, RunFolder
 from etude.runs.loop import Record
@@ -281,6 +281,25 @@ def kept_rule(state: DiscoveryState) -> Rule:
 
 HIDDEN = ("episodes", "episode_return", "resets", "skipped", "over")
 """Metrics that are shown in another form than their mean."""
+
+
+SIZES = {
+    "tiny": DiscoConfig(
+        prediction=32,
+        hidden=32,
+        rnn=16,
+        embedding=8,
+        channels=(16, 8),
+        pi_channels=16,
+        bins=61,
+        max_value=30.0,
+    ),
+    "small": DiscoConfig(
+        prediction=128, hidden=128, rnn=64, embedding=16, channels=(16, 2), pi_channels=16
+    ),
+    "paper": DiscoConfig(),
+}
+"""Sizes of the meta-network: for a laptop's minutes, for its hours, and the published one."""
 
 
 def starting_rule(config: DiscoverConfig, tasks: list[Task]) -> Rule:
