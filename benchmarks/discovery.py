@@ -16,7 +16,6 @@ import sys
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from gymnax.environments import spaces
 from jaxtyping import Array, Int
 
 from benchmarks.measure import Measured, measure
@@ -27,7 +26,7 @@ from etude.core.learner import Learner
 from etude.core.optim import adam
 from etude.core.packing import pack
 from etude.core.types import Rollout
-from etude.envs import Task
+from etude.envs import Task, base
 from etude.envs.catch import Catch
 from etude.meta.config import Kept
 from etude.meta.discovery.meta_value import MetaValue
@@ -49,7 +48,7 @@ class ManyActions(Catch):
         return super().step_env(key, state, action % 3, params)
 
     def action_space(self, params=None):
-        return spaces.Discrete(18)
+        return base.Discrete(18)
 
 
 @dataclasses.dataclass(frozen=True)

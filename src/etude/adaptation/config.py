@@ -155,6 +155,11 @@ class AdaptConfig:
             _check_recurrent(values)
         return AdaptConfig(**values)
 
+    def settings(self) -> dict[str, Any]:
+        """Those that the algorithm has, by name."""
+        own, other = (BY_GRADIENT, RECURRENT) if self.by_gradient else (RECURRENT, BY_GRADIENT)
+        return {k: v for k, v in dataclasses.asdict(self).items() if k in own or k not in other}
+
 
 def _fill(values: dict[str, Any], name: str, value: Any) -> None:
     if values[name] is None:

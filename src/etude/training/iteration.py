@@ -20,7 +20,7 @@ from etude.core.types import Metrics, Rollout
 from etude.envs import Task
 from etude.errors import UserError
 from etude.rules import Rule
-from etude.training.config import TrainConfig
+from etude.training.config import TrainPlan
 
 State = TypeVar("State")
 
@@ -69,11 +69,11 @@ class Training:
     """How one agent is trained: pure functions of the rule and the state."""
 
     task: Task
-    config: TrainConfig
+    config: TrainPlan
     optimiser: optax.GradientTransformation
 
     @staticmethod
-    def create(task: Task, config: TrainConfig) -> "Training":
+    def create(task: Task, config: TrainPlan) -> "Training":
         if config.replay_share and config.batch == config.num_envs:
             raise UserError(
                 f"A batch of {config.batch} has no room for a replay share of "
@@ -181,7 +181,7 @@ def repeat(
     return jax.lax.fori_loop(0, number, body, (state, logs))
 
 
-def make_optimiser(config: TrainConfig) -> optax.GradientTransformation:
+def make_optimiser(config: TrainPlan) -> optax.GradientTransformation:
     rate = config.learning_rate
     warmup = (config.warmup or 0) * config.updates_per_update // config.steps_per_update
     assert rate is not None and config.max_update is not None

@@ -19,12 +19,12 @@ from etude.meta.discovery.check import Check, Outcomes, score
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.population import Group, Seat, apply_updates
 from etude.meta.discovery.report import plot_discovery
+from etude.meta.discovery.saved import read_config
 from etude.rules import Rule
 from etude.rules.disco.rule import Disco, DiscoConfig
 from etude.runs import loop
 from etude.runs.folder import IMPORT_FROM, RunFolder
 from etude.runs.loop import Record
-from etude.training.config import from_json
 
 
 class DiscoveryState(eqx.Module):
@@ -74,7 +74,7 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
 
     @property
     def updates(self) -> int:
-        return self.config.total
+        return self.config.meta_steps
 
     @property
     def log_every(self) -> int:
@@ -321,19 +321,15 @@ def new_folder(discovery: DiscoveryRun, out: str | None) -> RunFolder:
 
 def open_folder(path: str, meta_steps: int | None = None) -> tuple[DiscoveryRun, RunFolder]:
     """A run to be continued, by default to its own end, or to a later one."""
-    folder = RunFolder.open(path)
-    saved = folder.config_with("envs", "a run of discovery")
-    sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
-    config = from_json(DiscoverConfig, saved)
-    if meta_steps is not None:
-        config = config.extended(meta_steps)
+    config, folder = read_config(path, meta_steps)
+    sys.path.insert(0, str(folder.config().get(IMPORT_FROM, os.getcwd())))
     return DiscoveryRun.create(config, rules.load_kept(folder.path / rules.START_FILE)), folder
 
 
 def run(discovery: DiscoveryRun, folder: RunFolder | None = None, **options: Any) -> dict[str, Any]:
     """Runs to the end, or from the folder's last checkpoint; the summary."""
     if folder:
-        folder.extend("meta_steps", discovery.config.total)
+        folder.extend("meta_steps", discovery.config.meta_steps)
     if folder and (summary := folder.summary()):
         return summary  # it is finished
     outcome = loop.run(discovery, folder, **options)

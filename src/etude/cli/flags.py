@@ -1,0 +1,83 @@
+"""Flags from settings: one for each field of a dataclass, with its docstring as help.
+
+A flag that is not given is None whatever the default of its setting, so that parsing itself tells
+which flags were given.
+"""
+
+import ast
+import dataclasses
+import functools
+import inspect
+import itertools
+import textwrap
+import types
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import tyro
+
+
+class Flags:
+    """The flags of a group as they were parsed."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The values of those flags that were given, by the name of the setting."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+def flags_of(settings: Any, default_of: Callable[[str], str] | None = None) -> Any:
+    """What tells tyro, in an annotation of `Flags`, that the flags are those of `settings`, an
+    instance of a dataclass. Its values are the defaults; `default_of` has words for gaps."""
+    return tyro.conf.arg(constructor_factory=functools.partial(_flags_type, settings, default_of))
+
+
+def _flags_type(settings: Any, default_of: Callable[[str], str] | None) -> type[Flags]:
+    kind = type(settings)
+    hints, docs = typing.get_type_hints(kind), field_docs(kind)
+    fields = []
+    for field in dataclasses.fields(settings):
+        shown = _shown(getattr(settings, field.name), field.name, default_of)
+        argument = tyro.conf.arg(
+            name=field.name.rstrip("_"), help=docs[field.name], help_behavior_hint=shown
+        )
+        annotation: Any = Annotated[_or_none(hints[field.name]), argument]
+        fields.append((field.name, annotation, dataclasses.field(default=None)))
+    about = {"__doc__": inspect.getdoc(kind)}
+    return dataclasses.make_dataclass(kind.__name__, fields, bases=(Flags,), namespace=about)
+
+
+def _or_none(hint: Any) -> Any:
+    return hint if isinstance(hint, types.UnionType) else hint | None
+
+
+def _shown(value: Any, name: str, default_of: Callable[[str], str] | None) -> str:
+    if value is not None:
+        return f"(default: {as_words(value)})"
+    words = default_of(name) if default_of else ""
+    return f"(default: {words})" if words else ""
+
+
+def as_words(value: Any) -> str:
+    """A setting's value for a reader."""
+    if isinstance(value, tuple):
+        return " ".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value) or "none"
+
+
+def field_docs(config: type) -> dict[str, str]:
+    """The docstrings under a dataclass's fields."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(config))).body
+    assert isinstance(body, ast.ClassDef)
+    docs = {}
+    for pair in itertools.pairwise(body.body):
+        match pair:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                docs[name] = " ".join(text.split())
+    return docs
