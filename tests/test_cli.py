@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from etude.cli import commands as cli
-from etude.runs.storage import read_arrays
+from etude.runs.arrays import read_arrays
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = ["--env", "catch:rows=4,columns=3", "--rule", "actor_critic", "--torso", "8"]

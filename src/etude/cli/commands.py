@@ -125,8 +125,7 @@ def adapt(
         _test_adaptation(test, given, run.given)
         return
     if options.resume is None:
-        config = AdaptConfig(**given).filled()
-        elsewhere = f"default of {config.algo}"
+        config, elsewhere = AdaptConfig(**given).filled(), "default"
         envs.require_known(config.tasks)
     else:
         refuse_flags_but("steps", given=[*given, *run.given])
@@ -169,7 +168,7 @@ MOST_SEED = 1_000_000
 
 @app.command
 def reproduce(
-    name: tyro.conf.Positional[str] = "",
+    name: Annotated[tyro.conf.Positional[str], no_default("a list of them")] = "",
     quick: bool = False,
     seeds: Annotated[int | None, no_default("10, or 3 where a training takes long")] = None,
     seed: int = 0,

@@ -99,7 +99,7 @@ def print_plan(about: str, settings: dict[str, Any], origins: dict[str, str]) ->
     say(about)
     table = Table(box=None)
     for column in ("setting", "value", "from"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for name, value in settings.items():
         if value is not None:
             table.add_row(name.rstrip("_"), escape(as_words(value)), origins[name])

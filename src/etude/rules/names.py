@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.errors import UserError, reason
-from etude.runs.storage import read_arrays
+from etude.runs.arrays import read_arrays
 from etude.settings import split_spec
 from etude.training.config import TrainRequest, lists_to_tuples
 

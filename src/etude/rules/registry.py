@@ -20,7 +20,8 @@ from etude.rules.names import (
     kind_in_file,
     training_settings,
 )
-from etude.runs.storage import from_arrays, read_arrays, sha256_of, to_arrays, write_arrays
+from etude.runs.arrays import read_arrays, write_arrays
+from etude.runs.storage import from_arrays, sha256_of, to_arrays
 from etude.settings import as_text, join_spec, replace_fields, split_spec
 from etude.training.config import lists_to_tuples
 

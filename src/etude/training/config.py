@@ -14,8 +14,8 @@ Schedule = Literal["constant", "cosine"]
 
 @dataclasses.dataclass(frozen=True)
 class TrainRequest:
-    """What is asked of a training run. What is left out (None) comes from the rule's file, the
-    preset for environment and rule, or a default: --dry-run shows every value and its origin."""
+    """What is asked of a training run. What is left out comes from the rule's file, the preset for
+    environment and rule, or a default: --dry-run shows every value and where it comes from."""
 
     env: str | None = None
     """Environment, with settings if any: catch, catch:rows=5,columns=5, gymnax/CartPole-v1, or your
@@ -68,8 +68,7 @@ class TrainRequest:
     """Of the agent: adam, rmsprop or sgd."""
 
     learn_rule: bool | None = None
-    """Whether the rule itself learns while the agent does. By default frodo and metagrad do, unless
-    they come from a file."""
+    """Whether the rule itself learns while the agent does."""
     inner_updates: int | None = None
     """Agent updates between two updates of a rule that learns."""
     outer: str | None = None

@@ -135,7 +135,7 @@ def explain(
     rule, given = split_spec(asked.get("rule", BASE["rule"]))
     env, _ = split_spec(asked.get("env", BASE["env"]))
     layers = [("default", BASE | ONLINE), *_presets(rule, rule_kind, env)]
-    layers += [("rule", {"learn_rule": True} if learns else {})]
+    layers += [(f"rule {rule}", {"learn_rule": True} if learns else {})]
     layers += [("rule file", suggested or {}), ("flag", asked)]
     values, origins, rule_settings = {}, {}, {}
     for origin, settings in layers:
@@ -189,7 +189,11 @@ def _refuse_online(request: TrainRequest) -> None:
 
 def default_of(name: str) -> str:
     """In words for the help: what a setting is if nobody says."""
-    computed = {"outer_rollout": "as --rollout", "log_every": "a hundredth of the updates"}
+    computed = {
+        "learn_rule": "as frodo and metagrad do, unless they come from a file",
+        "outer_rollout": "as --rollout",
+        "log_every": "a hundredth of the updates",
+    }
     if name in computed:
         return computed[name]
     value = (BASE | ONLINE)[name]

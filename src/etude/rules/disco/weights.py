@@ -16,7 +16,8 @@ import numpy as np
 from etude.cache import cache_dir
 from etude.errors import UserError
 from etude.rules.disco.rule import Disco, DiscoConfig
-from etude.runs.storage import from_arrays, read_arrays, write_atomically
+from etude.runs.arrays import read_arrays, write_atomically
+from etude.runs.storage import from_arrays
 
 FILE_NAME = "disco_103.npz"
 SHA256 = "dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa"
