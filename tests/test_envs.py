@@ -10,7 +10,7 @@ import pytest
 from gymnax.environments import environment
 
 from etude import envs
-from etude.envs import catalogue
+from etude.envs import base, catalogue
 from etude.envs.catch import Catch
 from etude.errors import UserError
 
@@ -264,8 +264,6 @@ class GymnaxCatch(environment.Environment):
     def __init__(self):
         self.own = Catch(rows=4, columns=3)
 
-    default_params = property(lambda self: environment.EnvParams(max_steps_in_episode=3))
-
     def reset_env(self, key, params):
         return self.own.reset_env(key, params)
 
@@ -273,12 +271,13 @@ class GymnaxCatch(environment.Environment):
         return self.own.step_env(key, state, action, params)
 
 
-def test_our_base_of_environments_does_what_gymnax_does():
-    ours, theirs = Catch(rows=4, columns=3), GymnaxCatch()
-    states = [env.reset(jax.random.key(0))[1] for env in (ours, theirs)]
-    for i in range(9):  # with episodes of 3 steps
-        arguments = [(jax.random.key(i), state, i % 3) for state in states]
-        after = [env.step(*a) for env, a in zip((ours, theirs), arguments, strict=True)]
+@pytest.mark.parametrize("limit", [2, 4])  # episodes end after 3 steps
+def test_our_base_of_environments_does_what_gymnax_does(limit):
+    both, params = (Catch(rows=4, columns=3), GymnaxCatch()), base.EnvParams(limit)
+    states = [env.reset(jax.random.key(0), params)[1] for env in both]
+    for i in range(9):
+        arguments = [(jax.random.key(i), state, i % 3, params) for state in states]
+        after = [env.step(*a) for env, a in zip(both, arguments, strict=True)]
         assert jax.tree.structure(after[0]) == jax.tree.structure(after[1])
         jax.tree.map(np.testing.assert_array_equal, *after)
         states = [x[1] for x in after]

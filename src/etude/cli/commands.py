@@ -13,8 +13,9 @@ import tyro
 
 from etude.adaptation.config import AdaptConfig
 from etude.cache import cache_dir
-from etude.cli.flags import Flags, field_docs, flags_of
+from etude.cli.flags import Flags, flags_of
 from etude.cli.options import RunOptions, refuse_flags_but
+from etude.cli.source import class_in, fields_in, first_line
 from etude.errors import UserError, reason
 from etude.meta.discovery.config import DiscoverConfig
 from etude.settings import SEED_RANGE, is_seed
@@ -234,9 +235,9 @@ def list_rules() -> None:
     for name in rules.PUBLISHED:
         print_rule(name, f"The published rule: kind {rules.PUBLISHED[name]} with its weights.", [])
     for name, kind in rules.KINDS.items():
-        docs, fields = field_docs(kind.config), dataclasses.fields(kind.config)
-        settings = [(f"{f.name}={f.default}", docs.get(f.name, "")) for f in fields]
-        print_rule(name, kind.about, settings)
+        fields = fields_in(class_in(kind.module, f"{kind.name}Config"))
+        settings = [(f"{x.name}={x.default}", x.about) for x in fields]
+        print_rule(name, first_line(class_in(kind.module, kind.name)), settings)
     say("\nSettings follow a colon: actor_critic:discount=0.9,entropy_cost=0.02.")
 
 

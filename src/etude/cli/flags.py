@@ -4,18 +4,17 @@ A flag that is not given is None whatever the default of its setting, so that pa
 which flags were given.
 """
 
-import ast
 import dataclasses
 import functools
 import inspect
-import itertools
-import textwrap
 import types
 import typing
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import tyro
+
+from etude.cli.source import class_in, fields_in
 
 
 class Flags:
@@ -35,7 +34,8 @@ def flags_of(settings: Any, default_of: Callable[[str], str] | None = None) -> A
 
 def _flags_type(settings: Any, default_of: Callable[[str], str] | None) -> type[Flags]:
     kind = type(settings)
-    hints, docs = typing.get_type_hints(kind), field_docs(kind)
+    hints = typing.get_type_hints(kind)
+    docs = {x.name: x.about for x in fields_in(class_in(kind.__module__, kind.__name__))}
     fields = []
     for field in dataclasses.fields(settings):
         shown = _shown(getattr(settings, field.name), field.name, default_of)
@@ -66,18 +66,3 @@ def as_words(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value) or "none"
-
-
-def field_docs(config: type) -> dict[str, str]:
-    """The docstrings under a dataclass's fields."""
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(config))).body
-    assert isinstance(body, ast.ClassDef)
-    docs = {}
-    for pair in itertools.pairwise(body.body):
-        match pair:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ):
-                docs[name] = " ".join(text.split())
-    return docs

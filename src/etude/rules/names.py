@@ -37,10 +37,6 @@ class Kind:
     def config(self) -> type:
         return getattr(importlib.import_module(self.module), f"{self.name}Config")
 
-    @property
-    def about(self) -> str:
-        return (self.create.__doc__ or "").split("\n")[0]
-
 
 KINDS = {
     "disco": Kind("etude.rules.disco.rule", "Disco"),
