@@ -16,7 +16,6 @@ import sys
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from gymnax.environments import spaces
 from jaxtyping import Array, Int
 
 from benchmarks.measure import Measured, measure
@@ -27,11 +26,12 @@ from etude.core.learner import Learner
 from etude.core.optim import adam
 from etude.core.packing import pack, unpack
 from etude.core.types import Rollout
-from etude.envs import Task
+from etude.envs import Task, base
 from etude.envs.catch import Catch
+from etude.meta.config import Kept
 from etude.meta.discovery.meta_value import MetaValue
 from etude.meta.discovery.problem import Discovery, Lifetime
-from etude.meta.gradient import Memory, meta_gradient
+from etude.meta.gradient import meta_gradient
 
 ENVS, STEPS, VALIDATION_STEPS = 32, 16, 32
 NETWORK = NetworkConfig(torso=(512, 512), model=256, head=256)
@@ -48,7 +48,7 @@ class ManyActions(Catch):
         return super().step_env(key, state, action % 3, params)
 
     def action_space(self, params=None):
-        return spaces.Discrete(18)
+        return base.Discrete(18)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Case:
     agents: int
     updates: int
     env: str = "catch:rows=5,columns=5"
-    memory: Memory = "nested"
+    memory: Kept = "nested"
     mixed_mode: bool = True
 
 

@@ -19,7 +19,7 @@ from etude.core.learner import Learner, update
 from etude.core.optim import adam
 from etude.core.types import Rollout
 from etude.rules.actor_critic import ActorCritic
-from etude.training.config import TrainConfig
+from etude.training.config import TrainRequest
 from etude.training.iteration import Training
 from etude.training.presets import resolve
 
@@ -53,7 +53,7 @@ def agent_update(rule, steps: int, batch: int, observation: int, actions: int) -
 
 def catch_iteration(rule) -> Measured:
     """Act, remember, update: the Catch 8×8 setting of the released notebook."""
-    config = resolve(TrainConfig(env="catch", rule="disco103"), "disco")
+    config = resolve(TrainRequest(env="catch", rule="disco103"), "disco")
     training = Training.create(envs.make("catch"), config)
     state = jax.jit(training.init)(rule, jax.random.key(0))
     return measure(training.iterate, rule, state)

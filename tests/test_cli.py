@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from etude.cli import commands as cli
-from etude.runs.storage import read_arrays
+from etude.runs.arrays import read_arrays
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = ["--env", "catch:rows=4,columns=3", "--rule", "actor_critic", "--torso", "8"]
@@ -29,7 +29,7 @@ def environment(tmp_path_factory):
     return {
         **{k: v for k, v in os.environ.items() if k != "ETUDE_WEIGHTS_DIR"},
         "XDG_CACHE_HOME": str(cache),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),  # this tree, wherever it is
         "ETUDE_WEIGHTS_URL": "http://127.0.0.1:9/none.npz",
         "COLUMNS": "200",
     }
@@ -183,6 +183,98 @@ def test_lists(here):
     assert "catch" in listed and "gymnax/Breakout-MinAtar" in listed and "10×10×4" in listed
     listed = here("rules").stdout
     assert "disco103" in listed and "discount=0.99" in listed and "V-trace" in listed
+
+
+def test_help_and_settings_wait_for_no_heavy_import(environment, tmp_path):
+    code = """
+import sys
+import etude, etude.adaptation.config, etude.core.config, etude.meta.discovery.config
+import etude.training.config, etude.training.presets
+from etude.cli import commands
+for command in [], *([x] for x in "train discover adapt reproduce envs rules plot play".split()):
+    sys.argv = ["etude", *command, "--help"]
+    try:
+        commands.main()
+    except SystemExit as end:
+        assert not end.code, command
+print("heavy:", {"jax", "gymnax", "numpy", "matplotlib"} & sys.modules.keys())
+"""
+    assert "heavy: set()" in heavy(code, environment, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["envs"],
+        ["rules"],
+        ["train", "--env", "katch"],
+        ["train", "--rule", "dsco103"],
+        ["discover", "--envs", "katch"],
+        ["train", "--resume", "nowhere"],
+        ["train", "--rule", "frodo", "--dry-run"],
+    ],
+)
+def test_names_are_known_without_jax(arguments, environment, tmp_path):
+    code = f"""
+import sys
+from etude.cli import commands
+sys.argv = ["etude", *{arguments}]
+try:
+    commands.main()
+except SystemExit as end:
+    assert end.code == 2
+print("heavy:", {{"jax", "gymnax"}} & sys.modules.keys())
+"""
+    assert "heavy: set()" in heavy(code, environment, tmp_path)
+
+
+def test_our_environments_do_not_import_gymnax(environment, tmp_path):
+    code = """
+import sys
+from etude import envs
+from etude.envs.catalogue import OURS
+for name in OURS:
+    envs.make(name)
+print("heavy:", {"gymnax"} & sys.modules.keys())
+"""
+    assert "heavy: set()" in heavy(code, environment, tmp_path)
+
+
+def heavy(code, environment, folder) -> str:
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("command", ["train", "discover", "adapt", "reproduce", "plot", "play"])
+def test_help_says_what_happens_by_default(command, here):
+    text = " ".join(here(command, "--help").stdout.replace("│", " ").split())
+    assert "None" not in text and "options options" not in text
+
+
+def test_a_dry_run_prints_the_plan_with_origins_and_does_nothing(here, tmp_path):
+    result = here("train", *SMALL, "--steps", 3200, "--dry-run")
+    assert result.returncode == 0, result.stderr
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["steps", "3200", "flag"] in rows and ["torso", "8", "flag"] in rows
+    assert ["seed", "0", "default"] in rows
+    assert ["learning_rate", "0.003", "preset", "actor_critic", "on", "catch"] in rows
+    assert "100 updates" in result.stdout and "nothing was written" in result.stdout
+    for command, batch in (("discover", "32"), ("adapt", "64")):
+        result = here(command, "--seed", 7, "--dry-run")
+        rows = [line.split() for line in result.stdout.splitlines()]
+        assert ["seed", "7", "flag"] in rows and ["batch", batch, "default"] in rows
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_of_a_run_that_goes_on_shows_its_own_settings(here, tmp_path):
+    assert here("train", *SMALL, "--steps", 320, "--out", "run").returncode == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    result = here("train", "--resume", "run", "--steps", 640, "--dry-run")
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["steps", "640", "flag"] in rows and ["torso", "8", "run", "folder"] in rows
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
 def start(environment, folder, *arguments, command="train"):

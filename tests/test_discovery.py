@@ -346,7 +346,7 @@ def test_the_step_size_of_the_rule_falls_to_nothing():
 
 def test_only_a_constant_step_size_lets_a_run_grow_longer():
     constant = DiscoverConfig(meta_steps=100, meta_schedule="constant")
-    assert constant.extended(150).total == 150
+    assert constant.extended(150).meta_steps == 150
     with pytest.raises(UserError, match="can only add"):
         constant.extended(99)
     with pytest.raises(UserError, match="ends where it ends"):

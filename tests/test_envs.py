@@ -2,12 +2,16 @@
 
 import textwrap
 
+import gymnax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnax.environments import environment
 
 from etude import envs
+from etude.envs import base, catalogue
+from etude.envs.catch import Catch
 from etude.errors import UserError
 
 
@@ -237,17 +241,43 @@ def test_a_wrong_environment_gets_a_sentence(spec, words):
     assert "\n" not in str(error.value)
 
 
-def test_every_listed_environment_with_discrete_actions_steps():
-    made = 0
-    for name in envs.available():
-        try:
-            task = envs.make(name)
-        except UserError:
-            continue  # continuous actions, or data to download
-        made += 1
-        assert task.num_actions >= 1
-        assert all(
-            jnp.issubdtype(x.dtype, jnp.number) or x.dtype == bool
-            for x in jax.tree.leaves(task.observation)
-        )
-    assert made >= 15
+def test_the_table_of_environments_says_what_they_are():
+    for name, listed in envs.available().items():
+        task = envs.make(name)
+        (observation,) = jax.tree.leaves(task.observation)
+        assert (task.num_actions, observation.shape) == (listed.actions, listed.observation), name
+        assert jnp.issubdtype(observation.dtype, jnp.number) or observation.dtype == bool
+        if listed.home:
+            assert " ".join((type(task.env).__doc__ or "").split()).startswith(listed.about)
+
+
+def test_what_the_table_leaves_out_of_gymnax_cannot_be_played():
+    left_out = set(gymnax.registered_envs) - set(catalogue.THEIRS)
+    for name in left_out - {"MNISTBandit-bsuite"}:  # which downloads its data
+        with pytest.raises(UserError):
+            envs.make(f"gymnax/{name}")
+
+
+class GymnaxCatch(environment.Environment):
+    """Our Catch on gymnax's base."""
+
+    def __init__(self):
+        self.own = Catch(rows=4, columns=3)
+
+    def reset_env(self, key, params):
+        return self.own.reset_env(key, params)
+
+    def step_env(self, key, state, action, params):
+        return self.own.step_env(key, state, action, params)
+
+
+@pytest.mark.parametrize("limit", [2, 4])  # episodes end after 3 steps
+def test_our_base_of_environments_does_what_gymnax_does(limit):
+    both, params = (Catch(rows=4, columns=3), GymnaxCatch()), base.EnvParams(limit)
+    states = [env.reset(jax.random.key(0), params)[1] for env in both]
+    for i in range(9):
+        arguments = [(jax.random.key(i), state, i % 3, params) for state in states]
+        after = [env.step(*a) for env, a in zip(both, arguments, strict=True)]
+        assert jax.tree.structure(after[0]) == jax.tree.structure(after[1])
+        jax.tree.map(np.testing.assert_array_equal, *after)
+        states = [x[1] for x in after]

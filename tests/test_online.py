@@ -22,7 +22,7 @@ from etude.rules.frodo import Frodo, FrodoConfig
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
 from etude.runs.folder import RunFolder
 from etude.runs.storage import named_leaves
-from etude.training.config import TrainConfig
+from etude.training.config import TrainRequest
 from etude.training.iteration import Training, make_optimiser
 from etude.training.presets import resolve
 from etude.training.run import Setup, open_folder, run, train
@@ -45,7 +45,7 @@ class Recorded(OnlineProblem):
 
 
 def make_problem(optimiser=OPTIMISER, **settings) -> Recorded:
-    config = resolve(TrainConfig(env="catch", learn_rule=True, **settings), "frodo")
+    config = resolve(TrainRequest(env="catch", learn_rule=True, **settings), "frodo")
     training = Training.create(make("catch"), config)
     training = dataclasses.replace(training, optimiser=optimiser)
     return Recorded(training, reference_rule("actor_critic:td_lambda=0.9"))
@@ -255,7 +255,7 @@ def test_a_rule_that_learns_goes_on_to_the_same_bits_and_can_be_used_frozen(tmp_
 
 def test_a_schedule_counts_the_updates_of_the_agent():
     settings = dict(rule="frodo", learn_rule=True, steps=12_000, inner_updates=5, schedule="cosine")
-    config = resolve(TrainConfig(batch=10, rollout=2, learning_rate=1.0, **settings), "frodo")
+    config = resolve(TrainRequest(batch=10, rollout=2, learning_rate=1.0, **settings), "frodo")
     assert (config.updates, config.agent_updates) == (100, 500)
     optimiser = make_optimiser(config)
     one = jnp.ones(())
@@ -270,9 +270,9 @@ def test_a_schedule_counts_the_updates_of_the_agent():
 
 
 def test_every_seed_starts_from_its_own_rule():
-    start = Setup.create(TrainConfig(rule="frodo", seeds=2, **SMALL)).rule
+    start = Setup.create(TrainRequest(rule="frodo", seeds=2, **SMALL)).rule
     assert (start.out.w[0] != start.out.w[1]).any()
-    alone = Setup.create(TrainConfig(rule="frodo", seeds=1, **SMALL)).rule
+    alone = Setup.create(TrainRequest(rule="frodo", seeds=1, **SMALL)).rule
     np.testing.assert_array_equal(alone.out.w[0], start.out.w[0])
 
 
@@ -311,7 +311,7 @@ def test_a_folder_with_settings_that_do_nothing_goes_on(tmp_path):
     folder = RunFolder.open(path)
     folder.write_config(folder.config() | dict(inner_updates=5, outer="actor_critic"))
     setup, _ = open_folder(path)
-    assert setup.config.inner_updates is None
+    assert setup.config.online is None
 
 
 @pytest.mark.parametrize(
@@ -325,4 +325,4 @@ def test_a_folder_with_settings_that_do_nothing_goes_on(tmp_path):
 )
 def test_settings_that_would_do_nothing_are_mistakes(rule, settings, words):
     with pytest.raises(UserError, match=words):
-        Setup.create(TrainConfig(env="catch:rows=4,columns=3", rule=rule, **settings))
+        Setup.create(TrainRequest(env="catch:rows=4,columns=3", rule=rule, **settings))

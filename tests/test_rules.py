@@ -11,7 +11,7 @@ from etude import rules
 from etude.core.returns import categorical_mean
 from etude.errors import UserError
 from etude.rules.actor_critic import ActorCritic
-from etude.runs.storage import write_arrays
+from etude.runs.arrays import write_arrays
 from etude.training.run import train
 from tests import parity
 

@@ -13,15 +13,8 @@ import pytest
 
 from etude.core.nn import Linear
 from etude.errors import UserError
-from etude.runs.storage import (
-    from_arrays,
-    named_leaves,
-    read_arrays,
-    sha256_of,
-    to_arrays,
-    write_arrays,
-    write_atomically,
-)
+from etude.runs.arrays import read_arrays, write_arrays, write_atomically
+from etude.runs.storage import from_arrays, named_leaves, sha256_of, to_arrays
 
 
 class Pair(NamedTuple):

@@ -16,9 +16,9 @@ from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
 from etude.runs import loop
 from etude.runs.folder import RunFolder
 from etude.settings import check_types
-from etude.training.config import TrainConfig
+from etude.training.config import TrainRequest
 from etude.training.iteration import LAST_EPISODES, EpisodeLog
-from etude.training.presets import ONLINE_SETTINGS, resolve
+from etude.training.presets import resolve
 from etude.training.run import Setup, new_folder, open_folder, run, train
 from tests.probes import LearnedDiscount
 
@@ -50,12 +50,11 @@ def test_steps_updates_and_records_add_up():
 
 
 def test_replay_share_decides_the_number_of_environments():
-    config = TrainConfig(
-        batch=64, replay_share=0.96875, rollout=28, steps=57_792, replay_capacity=1024
-    )
+    settings = dict(rollout=28, steps=57_792, replay_capacity=1024)
+    config = resolve(TrainRequest(batch=64, replay_share=0.96875, **settings), "disco")
     assert (config.num_envs, config.steps_per_update, config.updates) == (2, 56, 1000)
     assert config.steps_after(1000) == 57_792  # 32 rollouts fill replay before the first update
-    assert TrainConfig(batch=64, replay_share=0.0).num_envs == 64
+    assert resolve(TrainRequest(batch=64, replay_share=0.0), "disco").num_envs == 64
 
 
 def test_the_episode_log_keeps_the_last_hundred():
@@ -78,23 +77,22 @@ def test_one_rollout_may_end_more_than_a_hundred_episodes():
 
 
 def test_presets_fill_gaps_and_nothing_else():
-    config = resolve(TrainConfig(env="catch:rows=5", rule="disco103", batch=32), "disco")
+    config = resolve(TrainRequest(env="catch:rows=5", rule="disco103", batch=32), "disco")
     assert (config.batch, config.learning_rate, config.replay_share) == (32, 1e-2, 0.96875)
-    gaps = {f.name for f in dataclasses.fields(config) if getattr(config, f.name) is None}
-    assert gaps == set(ONLINE_SETTINGS)  # nothing learns online here
-    online = resolve(TrainConfig(rule="frodo", learn_rule=True), "frodo")
-    assert all(getattr(online, f.name) is not None for f in dataclasses.fields(online))
-    from_file = resolve(TrainConfig(env="catch", rule="some/rule.npz"), "disco")
+    assert config.online is None and not config.learn_rule
+    online = resolve(TrainRequest(rule="frodo", learn_rule=True), "frodo")
+    assert online.online is not None and online.online.outer_rollout == online.rollout
+    from_file = resolve(TrainRequest(env="catch", rule="some/rule.npz"), "disco")
     assert from_file.replay_share == 0.96875
 
 
 def test_presets_carry_settings_of_the_rule():
     minatar = "gymnax/Breakout-MinAtar"
-    filled = resolve(TrainConfig(env=minatar, rule="actor_critic:discount=0.9"), "actor_critic")
+    filled = resolve(TrainRequest(env=minatar, rule="actor_critic:discount=0.9"), "actor_critic")
     assert rules.load(filled.rule).config == ActorCriticConfig(discount=0.9, entropy_cost=0.03)
-    given = resolve(TrainConfig(env=minatar, rule="actor_critic:entropy_cost=0.1"), "actor_critic")
+    given = resolve(TrainRequest(env=minatar, rule="actor_critic:entropy_cost=0.1"), "actor_critic")
     assert rules.load(given.rule).config == ActorCriticConfig(entropy_cost=0.1)
-    own_file = resolve(TrainConfig(env=minatar, rule="some/rule.npz"), "actor_critic")
+    own_file = resolve(TrainRequest(env=minatar, rule="some/rule.npz"), "actor_critic")
     assert own_file.rule == "some/rule.npz"
 
 
@@ -115,12 +113,12 @@ def test_presets_carry_settings_of_the_rule():
 )
 def test_settings_that_make_no_sense_get_a_sentence(settings, words):
     with pytest.raises(UserError, match=words):
-        Setup.create(TrainConfig(**{"env": ENV, "rule": RULE, **settings}))
+        Setup.create(TrainRequest(**{"env": ENV, "rule": RULE, **settings}))
 
 
 def test_a_run_that_stopped_goes_on_to_the_same_bits(tmp_path):
     settings = QUICK | dict(env=ENV, rule=RULE, replay_share=0.5, replay_capacity=16, seeds=2)
-    setup = Setup.create(TrainConfig(**settings))
+    setup = Setup.create(TrainRequest(**settings))
     straight = run(setup, new_folder(setup, str(tmp_path / "a")))
     folder = new_folder(setup, str(tmp_path / "b"))
     half = run(setup, folder, should_stop=lambda: len(folder.metrics()) == 2)
@@ -145,7 +143,7 @@ def test_a_run_can_be_extended(tmp_path):
 
 def test_bad_numbers_stop_the_run_and_leave_the_last_good_checkpoint(tmp_path):
     setup = Setup.create(
-        TrainConfig(env="tests.probes:PoisonedReward", rule=RULE, **QUICK | dict(steps=64_000))
+        TrainRequest(env="tests.probes:PoisonedReward", rule=RULE, **QUICK | dict(steps=64_000))
     )
     folder = new_folder(setup, str(tmp_path / "run"))
     with pytest.raises(UserError, match=r"stopped at update \d+ .*the reward is nan") as error:
@@ -160,7 +158,7 @@ def test_bad_numbers_stop_the_run_and_leave_the_last_good_checkpoint(tmp_path):
 
 def test_bad_parameters_are_never_saved(tmp_path):
     """Loss and gradient of the last update may be fine while the parameters after it are not."""
-    setup = Setup.create(TrainConfig(env=ENV, rule=RULE, **QUICK))
+    setup = Setup.create(TrainRequest(env=ENV, rule=RULE, **QUICK))
     folder = new_folder(setup, str(tmp_path / "run"))
     advance = Setup.advance
 
@@ -202,7 +200,7 @@ def test_rules_and_tasks_of_ones_own_need_no_name():
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path):
-    setup = Setup.create(TrainConfig(env=ENV, rule=RULE, **QUICK))
+    setup = Setup.create(TrainRequest(env=ENV, rule=RULE, **QUICK))
     folder = new_folder(setup, str(tmp_path / "run"))
     with folder.locked(), pytest.raises(UserError, match="Another process"), folder.locked():
         pass
@@ -273,7 +271,7 @@ def test_work_is_cut_into_pieces_by_time_with_the_same_bits(monkeypatch):
     settings = QUICK | dict(log_every=20)
     whole, reports = train(ENV, RULE, **settings), []
     monkeypatch.setattr(loop, "PIECE_SECONDS", 0.0)  # every piece is one update
-    pieces = run(Setup.create(TrainConfig(env=ENV, rule=RULE, **settings)), report=reports.append)
+    pieces = run(Setup.create(TrainRequest(env=ENV, rule=RULE, **settings)), report=reports.append)
     assert [r["updates"] for r in reports] == list(range(1, 21))
     assert [r["updates"] for r in pieces.curve] == [20]
     assert pieces.summary["params_sha256"] == whole.summary["params_sha256"]

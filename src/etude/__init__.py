@@ -7,13 +7,14 @@ from etude._malloc import keep_freed_memory
 
 if TYPE_CHECKING:
     from etude import envs, rules
-    from etude.core.agent import Agent, Heads, NetworkConfig
+    from etude.core.agent import Agent, Heads
+    from etude.core.config import NetworkConfig
     from etude.core.learner import Learner, update
     from etude.core.optim import adam
     from etude.core.types import Rollout
     from etude.errors import UserError
     from etude.rules import Rule
-    from etude.training.config import TrainConfig
+    from etude.training.config import TrainPlan, TrainRequest
     from etude.training.run import Result, train
 
 keep_freed_memory()
@@ -26,7 +27,8 @@ __all__ = [
     "Result",
     "Rollout",
     "Rule",
-    "TrainConfig",
+    "TrainPlan",
+    "TrainRequest",
     "UserError",
     "adam",
     "envs",
@@ -36,13 +38,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "core.agent": ("Agent", "Heads", "NetworkConfig"),
+    "core.agent": ("Agent", "Heads"),
+    "core.config": ("NetworkConfig",),
     "core.learner": ("Learner", "update"),
     "core.optim": ("adam",),
     "core.rule": ("Rule",),
     "core.types": ("Rollout",),
     "errors": ("UserError",),
-    "training.config": ("TrainConfig",),
+    "training.config": ("TrainPlan", "TrainRequest"),
     "training.run": ("Result", "train"),
 }
 

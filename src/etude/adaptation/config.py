@@ -3,8 +3,6 @@
 import dataclasses
 from typing import Any, Literal
 
-from etude.adaptation.maml import Surrogate
-from etude.adaptation.recurrent import Cell
 from etude.errors import UserError
 from etude.settings import (
     SEED_RANGE,
@@ -21,6 +19,10 @@ from etude.training.config import Schedule
 Algorithm = Literal["maml", "emaml", "rl2", "erl2"]
 GRADIENT_BASED = ("maml", "emaml")
 Outer = Literal["ppo", "pg"]
+Cell = Literal["gru", "lstm"]
+"""Of a recurrent policy."""
+Surrogate = Literal["plain", "lvc", "dice"]
+"""The loss of a step of adaptation."""
 
 RECURRENT: dict[str, Any] = dict(
     steps=2_000_000,
@@ -152,6 +154,11 @@ class AdaptConfig:
             _fill(values, "explore", min(3, values["episodes"] - 1))
             _check_recurrent(values)
         return AdaptConfig(**values)
+
+    def settings(self) -> dict[str, Any]:
+        """Those that the algorithm has, by name."""
+        own, other = (BY_GRADIENT, RECURRENT) if self.by_gradient else (RECURRENT, BY_GRADIENT)
+        return {k: v for k, v in dataclasses.asdict(self).items() if k in own or k not in other}
 
 
 def _fill(values: dict[str, Any], name: str, value: Any) -> None:

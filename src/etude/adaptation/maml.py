@@ -5,17 +5,14 @@ the return of the policy after it. MAML (arXiv 1703.03400) differentiates that t
 E-MAML (arXiv 1803.01118) adds what MAML leaves out: θ also chose where τ̄ was sampled.
 """
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from etude.adaptation.config import Surrogate
 from etude.adaptation.episodes import Episodes, policy_of
 from etude.core.agent import Agent
 from etude.core.returns import clipped_objective
-
-Surrogate = Literal["plain", "lvc", "dice"]
 
 
 def surrogate_loss(

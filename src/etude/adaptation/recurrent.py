@@ -1,16 +1,16 @@
 """A recurrent policy: its state is what it has found out about a task."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from etude.adaptation.config import Cell
 from etude.core.agent import HEAD_STD, Flatten
 from etude.core.nn import GRU, LSTM, Linear
 
-Cell = Literal["gru", "lstm"]
 CELLS = {"gru": GRU, "lstm": LSTM}
 
 

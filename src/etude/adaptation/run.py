@@ -16,13 +16,13 @@ from etude.adaptation.algorithms import make_method
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.episodes import TaskDistribution
 from etude.adaptation.method import AdaptState, Method, Scores, draw_tasks
+from etude.adaptation.saved import read_config
 from etude.errors import UserError
 from etude.runs import loop
 from etude.runs.figures import draw_band, figure_file, tidy
 from etude.runs.folder import IMPORT_FROM, RunFolder
 from etude.runs.loop import Record
 from etude.runs.storage import from_arrays, sha256_of
-from etude.training.config import from_json, lengthened
 from etude.training.iteration import repeat, seed_keys
 
 TRAIN, TEST, FRESH = 2**31 + 1, 2**31 + 2, 2**31 + 3
@@ -155,22 +155,21 @@ def new_folder(run: AdaptRun, out: str | None) -> RunFolder:
 
 def open_folder(path: str, steps: int | None = None) -> tuple[AdaptRun, RunFolder]:
     """A run to be continued, by default to its own end, or to a later one."""
-    config, folder = _saved(path)
-    return AdaptRun.create(lengthened(config, steps, path)), folder
+    config, folder = read_config(path, steps)
+    _import_from(folder)
+    return AdaptRun.create(config), folder
 
 
 def read_folder(path: str) -> tuple[AdaptRun, RunFolder]:
     """A run whose policies are to be used."""
-    config, folder = _saved(path)
+    config, folder = read_config(path)
+    _import_from(folder)
     return AdaptRun.untraced(config), folder
 
 
-def _saved(path: str) -> tuple[AdaptConfig, RunFolder]:
-    folder = RunFolder.open(path)
-    saved = folder.config_with("algo", "a run of `etude adapt`")
-    sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
-    given = {name: value for name, value in saved.items() if value is not None}
-    return from_json(AdaptConfig, given), folder
+def _import_from(folder: RunFolder) -> None:
+    """Environments named module:Class are where they were when the run was started."""
+    sys.path.insert(0, str(folder.config().get(IMPORT_FROM, os.getcwd())))
 
 
 JUDGED_ON = 256

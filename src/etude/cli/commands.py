@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import itertools
 import os
 import sys
 import time
@@ -10,112 +9,107 @@ import traceback
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import jax
 import tyro
-from rich.console import Console
-from rich.table import Table
 
-from etude import envs, rules
 from etude.adaptation.config import AdaptConfig
-from etude.cli.running import (
-    RunOptions,
-    flags_given,
-    interruptible,
-    opened,
-    refuse_flags_but,
-    require_end,
-    watched,
-)
-from etude.cli.terminal import (
-    list_experiments,
-    out,
-    print_discovery,
-    print_scores,
-    print_summary,
-    print_verdicts,
-    say,
-)
+from etude.cache import cache_dir
+from etude.cli.flags import Flags, flags_of
+from etude.cli.options import RunOptions, refuse_flags_but
+from etude.cli.source import class_in, fields_in, first_line
 from etude.errors import UserError, reason
 from etude.meta.discovery.config import DiscoverConfig
-from etude.rules.disco.weights import cache_dir
-from etude.runs.folder import RunFolder
 from etude.settings import SEED_RANGE, is_seed
 from etude.text import duration
-from etude.training.config import TrainConfig
+from etude.training.config import TrainRequest
+from etude.training.presets import default_of
+
+# Whatever needs JAX, NumPy or tables is imported by the commands themselves, as late as can be:
+# neither help nor a mistake nor the first line of a run should have to wait for it.
 
 app = tyro.extras.SubcommandApp()
+
+OPTIONS, SLOWER = RunOptions(), RunOptions(checkpoint_seconds=60.0)
+
+
+def no_default(words: str = "") -> Any:
+    """Of a flag whose default is no value: words for what happens then."""
+    return tyro.conf.arg(help_behavior_hint=f"(default: {words})" if words else "")
 
 
 @app.command
 def train(
-    config: tyro.conf.OmitArgPrefixes[TrainConfig] = TrainConfig(),
-    options: tyro.conf.OmitArgPrefixes[RunOptions] = RunOptions(),
+    training: Annotated[Flags, flags_of(TrainRequest(), default_of)],
+    run: Annotated[Flags, flags_of(OPTIONS)],
 ) -> None:
     """Train agents under a rule, into a run folder."""
-    from etude.cli.plots import label_of
-    from etude.runs.figures import has_curve, plot_curves, plot_learned
-    from etude.training.run import Setup, new_folder, open_folder, run
+    from etude import envs
+    from etude.cli.terminal import print_plan, say
+    from etude.training.planning import plan_named, read_plan
 
-    with opened(config, options, Setup.create, new_folder, open_folder) as (setup, folder):
-        config = setup.config
-        say(
-            f"Training {config.rule} on {config.env}: {config.seeds} seed(s), "
-            f"{config.num_envs} environments, {config.updates:,} updates → {folder.path}"
-        )
-        if getattr(setup.task.params, "max_steps_in_episode", None) == 1:
-            say(
-                "Note: every episode is cut after 1 step, gymnax's default; if that is not meant, "
-                "give the environment `default_params` with another max_steps_in_episode."
-            )
-        total = config.steps_after(config.updates)
+    given, options = training.given, dataclasses.replace(OPTIONS, **run.given)
+    if options.resume is None:
+        plan, origins = plan_named(TrainRequest(**given))
+        envs.require_known(plan.env)
+    else:
+        refuse_flags_but("steps", given=[*given, *run.given])
+        plan, _ = read_plan(options.resume, given.get("steps"))
+        origins = origins_of(plan.settings(), given, "run folder")
+    about = (
+        f"Training {plan.rule} on {plan.env}: {plan.seeds} seed(s), {plan.num_envs} environments, "
+        f"{plan.updates:,} updates."
+    )
+    if options.dry_run:
+        print_plan(about, plan.settings(), origins)
+        return
+    say(about)
+    from etude.cli import runs
 
-        def describe(record: dict[str, Any]) -> str:
-            return f"{record['steps']:,} of {total:,} steps · return {record['return']:.3g}"
-
-        with watched(setup, folder, options, "Training", describe) as loop_options:
-            result = run(setup, folder, **loop_options)
-        require_end(result.summary["updates"], setup, folder, "train")
-        records = folder.metrics()
-        if has_curve(records):
-            plot_curves([(label_of(folder), records)], folder.path / "curve.png")
-        if config.learn_rule and (followed := setup.rule.watched):
-            plot_learned(records, followed, folder.path / "learned.png")
-        print_summary(result.summary, folder)
+    runs.train(plan, options)
 
 
 @app.command
 def discover(
-    config: tyro.conf.OmitArgPrefixes[DiscoverConfig] = DiscoverConfig(),
-    options: tyro.conf.OmitArgPrefixes[RunOptions] = RunOptions(checkpoint_seconds=60.0),
+    discovery: Annotated[Flags, flags_of(DiscoverConfig(), lambda name: "a random rule")],
+    run: Annotated[Flags, flags_of(SLOWER)],
 ) -> None:
     """Discover a rule: learn it by gradient descent through the learning of a population of agents.
 
     Use what was discovered with: etude train --rule DIR.
     """
-    from etude.meta.discovery import report
-    from etude.meta.discovery.run import DiscoveryRun, new_folder, open_folder, run
+    from etude import envs, rules
+    from etude.cli.terminal import print_plan, say
+    from etude.meta.discovery.saved import read_config
 
-    with opened(config, options, DiscoveryRun.create, new_folder, open_folder) as (work, folder):
-        config, total = work.config, work.updates
-        say(
-            f"Discovering a rule on {', '.join(config.env_names)}: {config.agents} agents, "
-            f"{config.inner_updates} inner updates, {total:,} meta-steps → {folder.path}"
-        )
+    given, options = discovery.given, dataclasses.replace(SLOWER, **run.given)
+    if options.resume is None:
+        config, elsewhere = DiscoverConfig(**given), "default"
+        for name in config.env_names + config.held_out_names:
+            envs.require_known(name)
+        if config.from_ is not None:
+            rules.kind_named(config.from_)
+    else:
+        refuse_flags_but("meta_steps", given=[*given, *run.given])
+        config, _ = read_config(options.resume, given.get("meta_steps"))
+        elsewhere = "run folder"
+    about = (
+        f"Discovering a rule on {', '.join(config.env_names)}: {config.agents} agents, "
+        f"{config.inner_updates} inner updates, {config.meta_steps:,} meta-steps."
+    )
+    if options.dry_run:
+        settings = dataclasses.asdict(config)
+        print_plan(about, settings, origins_of(settings, given, elsewhere))
+        return
+    say(about)
+    from etude.cli import runs
 
-        def describe(record: dict[str, Any]) -> str:
-            return report.describe(record, total)
-
-        with watched(work, folder, options, "Discovering", describe) as loop_options:
-            summary = run(work, folder, **loop_options)
-        require_end(summary["meta_steps"], work, folder, "discover")
-        print_discovery(summary, folder)
+    runs.discover(config, options)
 
 
 @app.command
 def adapt(
-    config: tyro.conf.OmitArgPrefixes[AdaptConfig] = AdaptConfig(),
-    options: tyro.conf.OmitArgPrefixes[RunOptions] = RunOptions(),
-    test: str | None = None,
+    adaptation: Annotated[Flags, flags_of(AdaptConfig())],
+    run: Annotated[Flags, flags_of(OPTIONS)],
+    test: Annotated[str | None, no_default()] = None,
 ) -> None:
     """Learn to adapt: meta-train a policy over tasks, so that it finds its way in new ones.
 
@@ -123,46 +117,50 @@ def adapt(
         test: Adapt the policies of the run in this folder to fresh tasks: --test-tasks of them,
             others for another --seed.
     """
-    from etude.adaptation.run import AdaptRun, new_folder, open_folder, plot, run
+    from etude import envs
+    from etude.adaptation.saved import read_config
+    from etude.cli.terminal import print_plan, say
 
+    given, options = adaptation.given, dataclasses.replace(OPTIONS, **run.given)
     if test is not None:
-        _test_adaptation(test, config, options)
+        _test_adaptation(test, given, run.given)
         return
-    with opened(config, options, AdaptRun.create, new_folder, open_folder) as (work, folder):
-        config, steps = work.config, work.updates * work.method.steps_per_update
-        say(
-            f"Learning to adapt by {config.algo} on {config.tasks}: {config.seeds} seed(s), "
-            f"{work.updates:,} updates of {config.batch} tasks → {folder.path}"
-        )
+    if options.resume is None:
+        config, elsewhere = AdaptConfig(**given).filled(), "default"
+        envs.require_known(config.tasks)
+    else:
+        refuse_flags_but("steps", given=[*given, *run.given])
+        config, _ = read_config(options.resume, given.get("steps"))
+        elsewhere = "run folder"
+    about = (
+        f"Learning to adapt by {config.algo} on {config.tasks}: {config.seeds} seed(s), "
+        f"{config.steps:,} steps, {config.batch} tasks per update."
+    )
+    if options.dry_run:
+        settings = config.settings()
+        print_plan(about, settings, origins_of(settings, given, elsewhere))
+        return
+    say(about)
+    from etude.cli import runs
 
-        def describe(record: dict[str, Any]) -> str:
-            return (
-                f"{record['steps']:,} of {steps:,} steps · return on test tasks "
-                f"{record['test_before']:.3g} → {record['test_after']:.3g}"
-            )
-
-        with watched(work, folder, options, "Training", describe) as loop_options:
-            summary = run(work, folder, **loop_options)
-        require_end(summary["updates"], work, folder, "adapt")
-        plot(folder.metrics(), folder.path / "curve.png")
-        print_scores(summary)
-        say(f"{duration(summary['seconds'])}, {summary['steps_per_second']:,.0f} steps/s.")
-        say(f"Adapt it to fresh tasks with: etude adapt --test {folder.path}")
+    runs.adapt(config, options)
 
 
-def _test_adaptation(path: str, config: AdaptConfig, options: RunOptions) -> None:
-    from etude.adaptation.run import judged, kept_policies, read_folder
+def origins_of(settings: dict[str, Any], given: dict[str, Any], elsewhere: str) -> dict[str, str]:
+    return {name: "flag" if name in given else elsewhere for name in settings}
 
-    if options.resume is not None:
-        raise UserError("--test only reads a run: it does not go with --resume.")
-    refuse_flags_but("--test-tasks", "--seed", others=("--test", "--algo", "--tasks"))
-    work, folder = read_folder(path)
-    for name in ("algo", "tasks"):
-        own, given = getattr(work.config, name), getattr(config, name)
-        if f"--{name}" in flags_given() and given != own:
-            raise UserError(f"{path} is a run of --{name} {own}, not {given}.")
-    seed = config.seed or 2**32 - 1  # the run itself was judged by number 0
-    print_scores(judged(work, kept_policies(work, folder), config.test_tasks, seed))
+
+def _test_adaptation(path: str, given: dict[str, Any], of_run: dict[str, Any]) -> None:
+    from etude.adaptation.saved import read_config
+
+    if of_run.keys() & {"resume", "dry_run"}:
+        raise UserError("--test only reads a run: it does not go with --resume or --dry-run.")
+    named = [name for name in [*given, *of_run] if name not in ("algo", "tasks")]
+    refuse_flags_but("test_tasks", "seed", given=named)
+    read_config(path)
+    from etude.cli import runs
+
+    runs.test_adaptation(path, given)
 
 
 MOST_SEED = 1_000_000
@@ -171,11 +169,11 @@ MOST_SEED = 1_000_000
 
 @app.command
 def reproduce(
-    name: tyro.conf.Positional[str] = "",
+    name: Annotated[tyro.conf.Positional[str], no_default("a list of them")] = "",
     quick: bool = False,
-    seeds: int | None = None,
+    seeds: Annotated[int | None, no_default("10, or 3 where a training takes long")] = None,
     seed: int = 0,
-    out: str | None = None,
+    out: Annotated[str | None, no_default("a new one under runs/")] = None,
     list_: Annotated[bool, tyro.conf.arg(name="list")] = False,
 ) -> None:
     """Rerun a published experiment: its figure, and a verdict on each of its claims.
@@ -183,12 +181,15 @@ def reproduce(
     Args:
         name: The experiment.
         quick: A short version, which shows that all works, not that the claims hold.
-        seeds: Agents of each kind; by default 10, or 3 where a training takes long.
+        seeds: Agents of each kind.
         seed: Random seed.
-        out: Folder for the result; by default a new one under runs/.
+        out: Folder for the result.
         list_: List the experiments.
     """
+    from etude.cli.running import interruptible
+    from etude.cli.terminal import list_experiments, print_verdicts, say
     from etude.experiments import EXPERIMENTS, Options, write
+    from etude.runs.folder import RunFolder
 
     if list_ or not name:
         list_experiments(EXPERIMENTS)
@@ -219,51 +220,25 @@ def reproduce(
 @app.command(name="envs")
 def list_envs() -> None:
     """List the environments."""
-    table = Table(box=None)
-    for column in ("environment", "actions", "observation", "about"):
-        table.add_column(column)
-    for name, about in envs.available().items():
-        try:
-            task = envs.make(name)
-        except UserError:
-            continue  # continuous actions, or data that is not on this machine
-        shapes = " ".join(
-            "×".join(map(str, x.shape)) or "1" for x in jax.tree.leaves(task.observation)
-        )
-        table.add_row(name, str(task.num_actions), shapes, about)
-    out.print(table, highlight=False)
-    out.print("\nSettings follow a colon: catch:rows=5,columns=5. Your own: module:Class.")
+    from etude import envs
+    from etude.cli.terminal import print_envs
+
+    print_envs(envs.available())
 
 
 @app.command(name="rules")
 def list_rules() -> None:
     """List the update rules with their settings."""
+    from etude import rules
+    from etude.cli.terminal import print_rule, say
+
     for name in rules.PUBLISHED:
-        out.print(f"[bold]{name}[/]  The published rule: kind disco with its weights.")
+        print_rule(name, f"The published rule: kind {rules.PUBLISHED[name]} with its weights.", [])
     for name, kind in rules.KINDS.items():
-        out.print(f"[bold]{name}[/]  {kind.about}", highlight=False)
-        table = Table(box=None, show_header=False, padding=(0, 2))
-        docs = tyro_docs(kind.config)
-        for field in dataclasses.fields(kind.config):
-            table.add_row("", f"{field.name}={field.default}", docs.get(field.name, ""))
-        out.print(table, highlight=False)
-    out.print("\nSettings follow a colon: actor_critic:discount=0.9,entropy_cost=0.02.")
-
-
-def tyro_docs(config: type) -> dict[str, str]:
-    """The docstrings under a dataclass's fields."""
-    import ast
-    import inspect
-    import textwrap
-
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(config))).body
-    docs = {}
-    statements = body.body  # type: ignore[attr-defined]
-    for field, after in itertools.pairwise(statements):
-        text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-        if isinstance(field, ast.AnnAssign) and text:
-            docs[field.target.id] = " ".join(str(after.value.value).split())  # type: ignore
-    return docs
+        fields = fields_in(class_in(kind.module, f"{kind.name}Config"))
+        settings = [(f"{x.name}={x.default}", x.about) for x in fields]
+        print_rule(name, first_line(class_in(kind.module, kind.name)), settings)
+    say("\nSettings follow a colon: actor_critic:discount=0.9,entropy_cost=0.02.")
 
 
 @app.command
@@ -275,6 +250,7 @@ def plot(runs: tyro.conf.Positional[tuple[str, ...]], out: str = "curves.png") -
         out: Where the figure goes.
     """
     from etude.cli.plots import plot_folders
+    from etude.cli.terminal import say
 
     if not runs:
         raise UserError("Name one or more run folders to plot.")
@@ -285,8 +261,8 @@ def plot(runs: tyro.conf.Positional[tuple[str, ...]], out: str = "curves.png") -
 @app.command
 def play(
     run: tyro.conf.Positional[str],
-    out: str | None = None,
-    episodes: int | None = None,
+    out: Annotated[str | None, no_default("play.gif in the run folder")] = None,
+    episodes: Annotated[int | None, no_default("3, or all of a trial")] = None,
     seed: int = 0,
     agent: int = 0,
     greedy: bool = False,
@@ -296,20 +272,21 @@ def play(
 
     Args:
         run: Run folder.
-        out: Where the GIF goes; by default play.gif in the run folder.
-        episodes: How many episodes to play: of one trial (RL²; by default all), or one before
-            adapting and the others after (MAML); by default 3.
+        out: Where the GIF goes.
+        episodes: How many episodes to play: of one trial (RL²), or one before adapting and the
+            others after (MAML).
         seed: Random seed of the episodes.
         agent: Which of the run's seeds to play.
         greedy: Take the likeliest action instead of sampling.
         show: Also show it in the terminal.
     """
-    from etude.cli.film import MAX_STEPS, plan, play_run
-
     if episodes is not None and episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {episodes}.")
     if not is_seed(seed):
         raise UserError(f"--seed must be {SEED_RANGE}, not {seed}.")
+    from etude.cli.film import MAX_STEPS, plan, play_run
+    from etude.cli.terminal import say
+
     episodes, about = plan(run, episodes)
     path, returns = play_run(run, out, episodes, seed, agent, greedy, show)
     total = ", ".join(f"{x:.3g}" for x in returns) or "none ended"
@@ -318,27 +295,39 @@ def play(
 
 
 def _configure_jax() -> None:
-    """Keeps compiled programs between runs, so that a second start takes seconds."""
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "xla"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    """Keeps compiled programs between runs, so that a second start takes seconds. JAX reads this
+    when it is imported."""
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir() / "xla"))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
 
 def main() -> None:
     _configure_jax()
+    style = (tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
     try:
-        app.cli(prog="etude", description="Learn how to learn.")
+        app.cli(prog="etude", description="Learn how to learn.", config=style)
     except UserError as error:
         fail(str(error), error)
-    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+    except Exception as error:
+        if not _is_of_jax(error):
+            raise
         fail(
             f"JAX could not go on: {reason(error)} If memory is short, try a smaller --batch.",
             error,
         )
 
 
+def _is_of_jax(error: Exception) -> bool:
+    """Whether JAX, if it was imported at all, ran out of something."""
+    jax = sys.modules.get("jax")
+    failed = (MemoryError,) if jax is None else (MemoryError, jax.errors.JaxRuntimeError)
+    return isinstance(error, failed)
+
+
 def fail(message: str, error: BaseException) -> NoReturn:
     """One sentence and exit code 2; the traceback only for those who ask for it."""
+    from rich.console import Console
+
     if os.environ.get("ETUDE_TRACEBACK"):
         traceback.print_exception(error)
     console = Console(stderr=True)

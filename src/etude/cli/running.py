@@ -1,7 +1,5 @@
 """What every run in a terminal has: its folder, progress, TensorBoard, and Ctrl-C."""
 
-import dataclasses
-import importlib.util
 import os
 import signal
 import sys
@@ -10,76 +8,32 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
+from etude.cli.options import RunOptions
 from etude.cli.progress import ProgressReport
 from etude.cli.terminal import out, say
-from etude.errors import UserError
 from etude.runs.folder import RunFolder
 from etude.runs.loop import Record, Work
 
 Result = TypeVar("Result")
-
-
-@dataclasses.dataclass(frozen=True)
-class RunOptions:
-    """Where a run goes, and what is kept of it while it lasts."""
-
-    out: str | None = None
-    """Folder for the run; by default a new one under runs/."""
-    resume: str | None = None
-    """Continue the run in this folder, to its end or to a later one (by more steps)."""
-    checkpoint_seconds: float = 30.0
-    """Time between checkpoints; 0 for one after each line of metrics."""
-    tensorboard: bool = False
-    """Also write TensorBoard events into the run folder."""
-
-    def check(self) -> None:
-        if not self.checkpoint_seconds >= 0:
-            raise UserError(
-                f"--checkpoint-seconds must be 0 or more, not {self.checkpoint_seconds}."
-            )
-        if self.tensorboard and importlib.util.find_spec("tensorboardX") is None:
-            raise UserError(
-                "--tensorboard needs the package tensorboardX: pip install tensorboardX."
-            )
+Run = TypeVar("Run", bound=Work)
 
 
 @contextmanager
 def opened(
-    config: Any,
     options: RunOptions,
-    create: Callable[[Any], Any],
-    new_folder: Callable[[Any, str | None], RunFolder],
-    open_folder: Callable[[str, int | None], tuple[Any, RunFolder]],
-) -> Iterator[tuple[Any, RunFolder]]:
+    create: Callable[[], Run],
+    new_folder: Callable[[Run, str | None], RunFolder],
+    open_folder: Callable[[str], tuple[Run, RunFolder]],
+) -> Iterator[tuple[Run, RunFolder]]:
     """A new run, or one that goes on, with its folder, which is locked until all is done."""
-    options.check()
     if options.resume is None:
-        work = create(config)
+        work = create()
         folder = new_folder(work, options.out)
     else:
-        length = "meta_steps" if hasattr(config, "meta_steps") else "steps"
-        refuse_flags_but(f"--{length.replace('_', '-')}", others=OF_THE_COMMAND)
-        work, folder = open_folder(options.resume, getattr(config, length))
+        work, folder = open_folder(options.resume)
     with folder.locked():
+        say(f"Run folder: {folder.path}")
         yield work, folder
-
-
-OF_THE_COMMAND = ("--resume", "--checkpoint-seconds", "--tensorboard", "--no-tensorboard")
-"""Flags that are not settings of a run."""
-
-
-def flags_given() -> list[str]:
-    return [x.partition("=")[0].replace("_", "-") for x in sys.argv if x.startswith("--")]
-
-
-def refuse_flags_but(*changeable: str, others: tuple[str, ...] = ()) -> None:
-    """Where a run is named, even a flag that repeats a default would say something about it.
-    `others` say nothing about the run."""
-    if wrong := [x for x in flags_given() if x not in changeable + others]:
-        raise UserError(
-            f"A run keeps its own settings: only {' and '.join(changeable)} can change here, "
-            f"not {wrong[0]}."
-        )
 
 
 @contextmanager

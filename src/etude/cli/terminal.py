@@ -6,6 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from etude.cli.flags import as_words
+from etude.envs.catalogue import Listed
 from etude.runs.folder import RunFolder
 from etude.text import duration
 
@@ -90,3 +92,36 @@ def print_verdicts(verdicts: list[Any]) -> None:
         interval = f"{verdict.low:.3g} to {verdict.high:.3g}"
         table.add_row(verdict.claim, f"{verdict.figure:.3g}", interval, verdict.verdict)
     out.print(table, highlight=False)
+
+
+def print_plan(about: str, settings: dict[str, Any], origins: dict[str, str]) -> None:
+    """What a run would be: every setting, and where it comes from."""
+    say(about)
+    table = Table(box=None)
+    for column in ("setting", "value", "from"):
+        table.add_column(column, overflow="fold")
+    for name, value in settings.items():
+        if value is not None:
+            table.add_row(name.rstrip("_"), escape(as_words(value)), origins[name])
+    out.print(table, highlight=False)
+    say("This was a dry run: nothing was run, and nothing was written.")
+
+
+def print_envs(listed: dict[str, Listed]) -> None:
+    table = Table(box=None)
+    for column in ("environment", "actions", "observation", "about"):
+        table.add_column(column)
+    for name, env in listed.items():
+        shape = "×".join(map(str, env.observation)) or "1"
+        table.add_row(name, str(env.actions), shape, env.about)
+    out.print(table, highlight=False)
+    out.print("\nSettings follow a colon: catch:rows=5,columns=5. Your own: module:Class.")
+
+
+def print_rule(name: str, about: str, settings: list[tuple[str, str]]) -> None:
+    out.print(f"[bold]{name}[/]  {about}", highlight=False)
+    table = Table(box=None, show_header=False, padding=(0, 2))
+    for setting, doc in settings:
+        table.add_row("", setting, doc)
+    if settings:
+        out.print(table, highlight=False)

@@ -3,13 +3,14 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from etude.core.config import NetworkConfig
 from etude.core.memory import Memory
 from etude.core.nn import LSTM, MLP, Linear, LSTMState, ResidualConvNet, lstm_transition
 from etude.core.trees import choose
@@ -33,28 +34,6 @@ class Heads:
     action: Mapping[str, int] = dataclasses.field(default_factory=dict)
     context: int = 0
     """How many numbers the agent is told of the rule in each state."""
-
-
-@dataclasses.dataclass(frozen=True)
-class NetworkConfig:
-    """The shape of an agent's network, apart from the heads, which the rule decides."""
-
-    torso: tuple[int, ...] = (512, 512)
-    """Widths of the torso's layers."""
-    conv: tuple[int, ...] = ()
-    """Channels of residual convolution stages below the torso, for image observations."""
-    model: int = 128
-    """Size of the action model's LSTM."""
-    head: int = 128
-    """Hidden width of the action model's heads."""
-    tanh: bool = False
-    """Whether a tanh follows each layer of the torso, the last included, or a ReLU all but it."""
-    memory: Literal["none", "gru", "lstm"] = "none"
-    """Recurrent cell on top of the torso, if any."""
-    memory_size: int = 128
-    """Units of its state."""
-    gated: bool = False
-    """Whether what is read from memory is multiplied by a gate of what is seen."""
 
 
 class Flatten(eqx.Module):

@@ -1,12 +1,14 @@
 """Optimisers one can differentiate through."""
 
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int, PyTree
+
+from etude.core.config import Optimiser
 
 
 class AdamState(NamedTuple):
@@ -64,7 +66,6 @@ def scale_by_rms(decay: float = 0.99, eps: float = 1e-8):
     return optax.GradientTransformation(init, update)
 
 
-Optimiser = Literal["adam", "rmsprop", "sgd"]
 SCALES = {"adam": scale_by_adam, "rmsprop": scale_by_rms, "sgd": optax.identity}
 
 

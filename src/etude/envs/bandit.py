@@ -6,10 +6,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from etude.core.types import EXPECTED_REWARD
+from etude.envs import base
 from etude.envs.pictures import board
 
 
@@ -27,7 +27,7 @@ class BanditState(eqx.Module):
     time: Int[Array, ""]
 
 
-class Bandit(environment.Environment[Any, Any]):
+class Bandit(base.Environment[Any, Any]):
     """Pull one of `arms` levers, `pulls` times; lever i pays 1 with probability (i + 1)/(arms + 1).
 
     There is nothing to see. Other probabilities are other tasks, in the environment's parameters.
@@ -78,8 +78,8 @@ class Bandit(environment.Environment[Any, Any]):
             planes[1, int(state.arm), 2 - int(state.reward)] = 1.0
         return board(planes)
 
-    def action_space(self, params: BanditParams | None = None) -> spaces.Discrete:
-        return spaces.Discrete(self.arms)
+    def action_space(self, params: BanditParams | None = None) -> base.Discrete:
+        return base.Discrete(self.arms)
 
-    def observation_space(self, params: BanditParams) -> spaces.Box:
-        return spaces.Box(1.0, 1.0, (1,), jnp.float32)
+    def observation_space(self, params: BanditParams) -> base.Box:
+        return base.Box(1.0, 1.0, (1,), jnp.float32)

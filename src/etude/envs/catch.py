@@ -6,9 +6,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int
 
+from etude.envs import base
 from etude.envs.pictures import board
 
 
@@ -19,7 +19,7 @@ class CatchState(eqx.Module):
     time: Int[Array, ""]
 
 
-class Catch(environment.Environment[Any, Any]):
+class Catch(base.Environment[Any, Any]):
     """Catch the falling pellet (±1 at the end); `rows` and `columns` set the board's size.
 
     The pellet starts in a random column of the top row and falls one row a step; the paddle starts
@@ -34,21 +34,21 @@ class Catch(environment.Environment[Any, Any]):
         self.rows, self.columns = rows, columns
 
     @property
-    def default_params(self) -> environment.EnvParams:
-        return environment.EnvParams(max_steps_in_episode=self.rows)
+    def default_params(self) -> base.EnvParams:
+        return base.EnvParams(max_steps_in_episode=self.rows)
 
     @property
     def num_actions(self) -> int:
         return 3
 
-    def reset_env(self, key: Array, params: environment.EnvParams) -> tuple[Array, CatchState]:
+    def reset_env(self, key: Array, params: base.EnvParams) -> tuple[Array, CatchState]:
         column = jax.random.randint(key, (), 0, self.columns)
         zero = jnp.zeros((), jnp.int32)
         state = CatchState(zero, column, jnp.asarray(self.columns // 2, jnp.int32), zero)
         return self._observe(state), state
 
     def step_env(
-        self, key: Array, state: CatchState, action: Any, params: environment.EnvParams
+        self, key: Array, state: CatchState, action: Any, params: base.EnvParams
     ) -> tuple[Array, CatchState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
         paddle = jnp.clip(state.paddle + action - 1, 0, self.columns - 1)
         row = state.pellet_row + 1
@@ -57,7 +57,7 @@ class Catch(environment.Environment[Any, Any]):
         outcome = jnp.where(paddle == state.pellet_column, 1.0, -1.0)
         return self._observe(state), state, jnp.where(landed, outcome, 0.0), landed, {}
 
-    def render(self, state: CatchState, params: environment.EnvParams) -> np.ndarray:
+    def render(self, state: CatchState, params: base.EnvParams) -> np.ndarray:
         planes = np.zeros((self.rows, self.columns, 2))
         planes[-1, int(state.paddle), 0] = 1.0
         planes[int(state.pellet_row), int(state.pellet_column), 1] = 1.0
@@ -70,8 +70,8 @@ class Catch(environment.Environment[Any, Any]):
         paddle = (rows == self.rows - 1) & (columns == state.paddle)
         return (pellet | paddle).astype(jnp.float32)
 
-    def action_space(self, params: environment.EnvParams | None = None) -> spaces.Discrete:
-        return spaces.Discrete(3)
+    def action_space(self, params: base.EnvParams | None = None) -> base.Discrete:
+        return base.Discrete(3)
 
-    def observation_space(self, params: environment.EnvParams) -> spaces.Box:
-        return spaces.Box(0.0, 1.0, (self.rows, self.columns), jnp.float32)
+    def observation_space(self, params: base.EnvParams) -> base.Box:
+        return base.Box(0.0, 1.0, (self.rows, self.columns), jnp.float32)

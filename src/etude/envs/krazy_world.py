@@ -8,10 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from etude.envs import pictures
+from etude.envs import base, pictures
 
 NORMAL, GOAL, ICE, DEATH, WALL, DOOR, KEY, TELEPORTER, ENERGY = range(9)
 TILES = 9
@@ -126,7 +125,7 @@ class KrazyState(eqx.Module):
     time: Int[Array, ""]
 
 
-class KrazyWorld(environment.Environment[Any, Any]):
+class KrazyWorld(base.Environment[Any, Any]):
     """A grid of goals, ice, death and more, whose meaning each task sets anew: find out, then act.
 
     `level` is easy, medium or hard; `view` is local (the 3×3 around the agent) or global. Each goal
@@ -277,12 +276,12 @@ class KrazyWorld(environment.Environment[Any, Any]):
         cells = COLOURS[board].reshape(self.level.size, self.level.size, 3)
         return pictures.cells(cells, divmod(int(state.cell), self.level.size))
 
-    def action_space(self, params: KrazyTask | None = None) -> spaces.Discrete:
-        return spaces.Discrete(self.num_actions)
+    def action_space(self, params: KrazyTask | None = None) -> base.Discrete:
+        return base.Discrete(self.num_actions)
 
-    def observation_space(self, params: KrazyTask) -> spaces.Box:
+    def observation_space(self, params: KrazyTask) -> base.Box:
         tiles = 9 if self.view == "local" else self.level.cells
-        return spaces.Box(0.0, jnp.inf, (tiles * TILES + 3,), jnp.float32)
+        return base.Box(0.0, jnp.inf, (tiles * TILES + 3,), jnp.float32)
 
 
 # --- Boards --------------------------------------------------------------------------------------

@@ -7,10 +7,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from etude.envs import pictures
+from etude.envs import base, pictures
 from etude.envs.krazy_world import DIRECTIONS
 
 WALL_PENALTY = 1e-3
@@ -30,7 +29,7 @@ class MazeState(eqx.Module):
     time: Int[Array, ""]
 
 
-class Maze(environment.Environment[Any, Any]):
+class Maze(base.Environment[Any, Any]):
     """Find the goal of a maze without loops; `size` is the side of the board, walls included.
 
     Rooms and walls alternate, so that an even `size` gets one more row and column of wall. An
@@ -101,11 +100,11 @@ class Maze(environment.Environment[Any, Any]):
         row, column = np.asarray(state.place)
         return pictures.cells(colours, (int(row), int(column)))
 
-    def action_space(self, params: MazeTask | None = None) -> spaces.Discrete:
-        return spaces.Discrete(4)
+    def action_space(self, params: MazeTask | None = None) -> base.Discrete:
+        return base.Discrete(4)
 
-    def observation_space(self, params: MazeTask) -> spaces.Box:
-        return spaces.Box(-1.0, 2.0, (15,), jnp.float32)
+    def observation_space(self, params: MazeTask) -> base.Box:
+        return base.Box(-1.0, 2.0, (15,), jnp.float32)
 
 
 def carve(key: PRNGKeyArray, rooms: int) -> Bool[Array, "grid grid"]:

@@ -6,9 +6,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int
 
+from etude.envs import base
 from etude.envs.pictures import board
 
 
@@ -20,7 +20,7 @@ class WalkState(eqx.Module):
     """Steps over all episodes: it decides what the left end pays."""
 
 
-class RandomWalk(environment.Environment[Any, Any]):
+class RandomWalk(base.Environment[Any, Any]):
     """A walk left or right by chance: the right end pays 1, the left end 0 or −1, in turn.
 
     There is one action, so that all there is to learn are values. The left end changes every
@@ -34,8 +34,8 @@ class RandomWalk(environment.Environment[Any, Any]):
         self.states, self.period = states, period
 
     @property
-    def default_params(self) -> environment.EnvParams:
-        return environment.EnvParams(max_steps_in_episode=10_000)
+    def default_params(self) -> base.EnvParams:
+        return base.EnvParams(max_steps_in_episode=10_000)
 
     @property
     def num_actions(self) -> int:
@@ -53,7 +53,7 @@ class RandomWalk(environment.Environment[Any, Any]):
         """What is seen in every inner state, from left to right."""
         return jnp.eye(self.states)
 
-    def reset_env(self, key: Array, params: environment.EnvParams) -> tuple[Array, WalkState]:
+    def reset_env(self, key: Array, params: base.EnvParams) -> tuple[Array, WalkState]:
         zero = jnp.zeros((), jnp.int32)
         state = WalkState(jnp.asarray((self.states + 1) // 2, jnp.int32), zero, zero)
         return self._observe(state), state
@@ -65,7 +65,7 @@ class RandomWalk(environment.Environment[Any, Any]):
         return observation, WalkState(state.place, state.time, clock), *rest
 
     def step_env(
-        self, key: Array, state: WalkState, action: Any, params: environment.EnvParams
+        self, key: Array, state: WalkState, action: Any, params: base.EnvParams
     ) -> tuple[Array, WalkState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
         place = state.place + jnp.where(jax.random.bernoulli(key), 1, -1)
         right, left = place == self.states + 1, place == 0
@@ -73,7 +73,7 @@ class RandomWalk(environment.Environment[Any, Any]):
         state = WalkState(place, state.time + 1, state.clock + 1)
         return self._observe(state), state, reward, right | left, {}
 
-    def render(self, state: WalkState, params: environment.EnvParams) -> np.ndarray:
+    def render(self, state: WalkState, params: base.EnvParams) -> np.ndarray:
         planes = np.zeros((1, self.states + 2, 4))
         planes[0, 0, 2] = -float(self.left_reward(state.clock))
         planes[0, -1, 3] = 1.0
@@ -83,8 +83,8 @@ class RandomWalk(environment.Environment[Any, Any]):
     def _observe(self, state: WalkState) -> Float[Array, " states"]:
         return jax.nn.one_hot(state.place - 1, self.states)
 
-    def action_space(self, params: environment.EnvParams | None = None) -> spaces.Discrete:
-        return spaces.Discrete(1)
+    def action_space(self, params: base.EnvParams | None = None) -> base.Discrete:
+        return base.Discrete(1)
 
-    def observation_space(self, params: environment.EnvParams) -> spaces.Box:
-        return spaces.Box(0.0, 1.0, (self.states,), jnp.float32)
+    def observation_space(self, params: base.EnvParams) -> base.Box:
+        return base.Box(0.0, 1.0, (self.states,), jnp.float32)

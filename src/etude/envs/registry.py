@@ -1,7 +1,6 @@
 """Environments by name: `catch:rows=8,columns=8`, `gymnax/CartPole-v1`, `my_module:MyEnv`."""
 
 import dataclasses
-import difflib
 import importlib
 import inspect
 import os
@@ -9,36 +8,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import gymnax
 import jax
 import jax.numpy as jnp
-from gymnax.environments import spaces
-from gymnax.environments.environment import Environment
 from jaxtyping import PyTree
 
-from etude.envs.bandit import Bandit
-from etude.envs.catch import Catch
-from etude.envs.krazy_world import KrazyWorld
-from etude.envs.maze import Maze
-from etude.envs.random_walk import RandomWalk
-from etude.envs.signal_chain import SignalChain
-from etude.envs.tabular_mdp import TabularMDP
-from etude.envs.trials import TaskDistribution, Trials
+from etude.envs.catalogue import GYMNAX, OURS, TRIALS, unknown
 from etude.errors import UserError, reason
 from etude.settings import as_type, join_spec, replace_fields, split_spec
-
-BUILT_IN: dict[str, Callable[..., Environment]] = {
-    "catch": Catch,
-    "bandit": Bandit,
-    "krazy_world": KrazyWorld,
-    "maze": Maze,
-    "tabular_mdp": TabularMDP,
-    "random_walk": RandomWalk,
-    "signal_chain": SignalChain,
-}
-
-
-TRIALS = "trials/"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,18 +22,12 @@ class Task:
     """An environment with the parameters it is played under, by the name that makes it."""
 
     name: str
-    env: Environment
+    env: Any
+    """In the interface of gymnax: ours, gymnax's own, or the user's."""
     params: PyTree
     num_actions: int
     observation: PyTree
     """Shapes and types of one observation."""
-
-
-def available() -> dict[str, str]:
-    """The names of all environments that come along, with a line about each."""
-    ours = {name: _first_line(factory) for name, factory in BUILT_IN.items()}
-    theirs = {f"gymnax/{name}": "" for name in gymnax.registered_envs}
-    return ours | theirs
 
 
 def make(spec: str) -> Task:
@@ -85,6 +55,8 @@ def make(spec: str) -> Task:
 
 def _make_trials(spec: str, name: str, settings: dict[str, str]) -> Task:
     """Trials on the tasks of another environment, which has all settings that trials have not."""
+    from etude.envs.trials import TaskDistribution, Trials
+
     accepted = _accepted_arguments(Trials)
     of_tasks = {key: text for key, text in settings.items() if key not in accepted}
     tasks = make(join_spec(name, of_tasks))
@@ -116,24 +88,31 @@ def _with_fields(params: Any, fields: dict[str, str], name: str, accepted: list[
 
 
 def _factory(name: str) -> Callable[..., Any]:
-    if name in BUILT_IN:
-        return BUILT_IN[name]
-    if name.startswith("gymnax/") and name.removeprefix("gymnax/") in gymnax.registered_envs:
-        try:
-            return type(gymnax.make(name.removeprefix("gymnax/"))[0])
-        except Exception as error:
-            raise UserError(f"Environment {name!r} cannot be made: {reason(error)}") from None
+    if name in OURS:
+        return _import(f"etude.envs.{OURS[name].home}")
+    if name.startswith(GYMNAX):
+        return _gymnax_factory(name)
     if ":" in name:
+        if os.getcwd() not in sys.path:  # an installed script does not look where the user stands
+            sys.path.insert(0, os.getcwd())
         return _import(name)
-    close = difflib.get_close_matches(name, available(), n=1, cutoff=0.4)
-    hint = f"did you mean {close[0]!r}?" if close else "`etude envs` lists them."
-    raise UserError(f"There is no environment {name!r}: {hint}")
+    raise unknown(name)
+
+
+def _gymnax_factory(name: str) -> Callable[..., Any]:
+    import gymnax  # takes seconds, which others need not wait for
+
+    own_name = name.removeprefix(GYMNAX)
+    if own_name not in gymnax.registered_envs:
+        raise unknown(name)
+    try:
+        return type(gymnax.make(own_name)[0])
+    except Exception as error:
+        raise UserError(f"Environment {name!r} cannot be made: {reason(error)}") from None
 
 
 def _import(name: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
-    if os.getcwd() not in sys.path:  # an installed script does not look where the user stands
-        sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -161,7 +140,7 @@ def _accepted_arguments(factory: Callable) -> dict[str, Any]:
     }
 
 
-def _checked(spec: str, env: Environment, params: Any) -> Task:
+def _checked(spec: str, env: Any, params: Any) -> Task:
     """Looks at the environment's shapes without running it, so that mistakes show at once."""
     limit = getattr(params, "max_steps_in_episode", None)
     if isinstance(limit, int) and limit < 1:
@@ -173,7 +152,7 @@ def _checked(spec: str, env: Environment, params: Any) -> Task:
         result = jax.eval_shape(env.step, key, state, action, params)
     except Exception as error:  # the user's code may raise anything
         raise UserError(f"{spec!r} cannot be reset and stepped: {reason(error)}") from error
-    if not isinstance(space, spaces.Discrete):
+    if not isinstance(getattr(space, "n", None), int):
         raise UserError(f"{spec!r} has {space} actions; only discrete ones are supported so far.")
     if not isinstance(result, tuple) or len(result) != 6:
         raise UserError(
@@ -195,7 +174,3 @@ def _checked(spec: str, env: Environment, params: Any) -> Task:
     if not shapes[0]:
         raise UserError(f"{spec!r} has nothing to observe.")
     return Task(spec, env, params, int(space.n), observation)
-
-
-def _first_line(factory: Callable) -> str:
-    return (inspect.getdoc(factory) or "").split("\n")[0]

@@ -5,15 +5,16 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int
+
+from etude.envs import base
 
 
 class ChainState(eqx.Module):
     time: Int[Array, ""]
 
 
-class SignalChain(environment.Environment[Any, Any]):
+class SignalChain(base.Environment[Any, Any]):
     """`length` steps without a choice: in turn noise of mean 0, and a reward of `signal`.
 
     After Xu et al., "Meta-gradient reinforcement learning" (arXiv 1805.09801): a discount that
@@ -27,8 +28,8 @@ class SignalChain(environment.Environment[Any, Any]):
         self.length, self.signal, self.noise = length, signal, noise
 
     @property
-    def default_params(self) -> environment.EnvParams:
-        return environment.EnvParams(max_steps_in_episode=self.length + 1)
+    def default_params(self) -> base.EnvParams:
+        return base.EnvParams(max_steps_in_episode=self.length + 1)
 
     @property
     def num_actions(self) -> int:
@@ -46,12 +47,12 @@ class SignalChain(environment.Environment[Any, Any]):
     def observations(self) -> Float[Array, "length length"]:
         return jnp.eye(self.length)
 
-    def reset_env(self, key: Array, params: environment.EnvParams) -> tuple[Array, ChainState]:
+    def reset_env(self, key: Array, params: base.EnvParams) -> tuple[Array, ChainState]:
         state = ChainState(jnp.zeros((), jnp.int32))
         return self._observe(state), state
 
     def step_env(
-        self, key: Array, state: ChainState, action: Any, params: environment.EnvParams
+        self, key: Array, state: ChainState, action: Any, params: base.EnvParams
     ) -> tuple[Array, ChainState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
         noise = self.noise * jax.random.normal(key)
         reward = jnp.where(self.noisy()[state.time], noise, self.signal)
@@ -61,8 +62,8 @@ class SignalChain(environment.Environment[Any, Any]):
     def _observe(self, state: ChainState) -> Float[Array, " length"]:
         return jax.nn.one_hot(state.time, self.length)
 
-    def action_space(self, params: environment.EnvParams | None = None) -> spaces.Discrete:
-        return spaces.Discrete(1)
+    def action_space(self, params: base.EnvParams | None = None) -> base.Discrete:
+        return base.Discrete(1)
 
-    def observation_space(self, params: environment.EnvParams) -> spaces.Box:
-        return spaces.Box(0.0, 1.0, (self.length,), jnp.float32)
+    def observation_space(self, params: base.EnvParams) -> base.Box:
+        return base.Box(0.0, 1.0, (self.length,), jnp.float32)

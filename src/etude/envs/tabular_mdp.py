@@ -7,11 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from etude.core.types import EXPECTED_REWARD
-from etude.envs import pictures
+from etude.envs import base, pictures
 
 
 class MDPTask(eqx.Module):
@@ -25,7 +24,7 @@ class MDPState(eqx.Module):
     time: Int[Array, ""]
 
 
-class TabularMDP(environment.Environment[Any, Any]):
+class TabularMDP(base.Environment[Any, Any]):
     """`states` and `actions` whose rewards and transitions each task draws anew.
 
     Mean rewards are drawn from N(1, 1) and transitions from a flat Dirichlet distribution; a
@@ -83,8 +82,8 @@ class TabularMDP(environment.Environment[Any, Any]):
             np.concatenate([np.full((1, self.states, 3), 16.0), colours]), (0, int(state.place))
         )
 
-    def action_space(self, params: MDPTask | None = None) -> spaces.Discrete:
-        return spaces.Discrete(self.actions)
+    def action_space(self, params: MDPTask | None = None) -> base.Discrete:
+        return base.Discrete(self.actions)
 
-    def observation_space(self, params: MDPTask) -> spaces.Box:
-        return spaces.Box(0.0, 1.0, (self.states,), jnp.float32)
+    def observation_space(self, params: MDPTask) -> base.Box:
+        return base.Box(0.0, 1.0, (self.states,), jnp.float32)

@@ -103,7 +103,7 @@ class Trials(environment.Environment[Any, Any]):
     def num_actions(self) -> int:
         return self.action_space().n
 
-    def reset_env(self, key: Array, params: Any) -> tuple[Seen, TrialState]:
+    def reset_env(self, key: Array, params: Any) -> tuple[Any, TrialState]:
         task_key, key = jax.random.split(key)
         return self.begin(self.env.sample_task(task_key), key)
 

@@ -8,7 +8,7 @@ import numpy as np
 from etude import envs, rules
 from etude.experiments.base import Experiment, Options, Panel, Reproduction, Say, Verdict
 from etude.meta.online import OnlineTraining
-from etude.training.config import TrainConfig
+from etude.training.config import TrainRequest
 from etude.training.iteration import rule_keys, seed_keys
 from etude.training.presets import resolve
 from etude.training.run import train
@@ -18,7 +18,7 @@ SOURCE = "Xu, van Hasselt, Silver 2018, arXiv 1805.09801"
 # --- The chain: does a γ for each state cut the noise? -------------------------------------------
 
 WINDOWS = 10_000
-CHAIN = TrainConfig(
+CHAIN = TrainRequest(
     env="signal_chain",
     rule="metagrad:per_state=true,discount=0.9,td_lambda=0.999,tell=false,normalise=false",
     learn_rule=True,

@@ -153,9 +153,10 @@ def code() -> str:
 
 
 MODULES = (
-    "core/agent core/distributions core/nn core/returns core/trees core/types training/iteration"
+    "core/agent core/config core/distributions core/nn core/returns core/trees core/types "
+    "training/iteration"
 )
-OTHER = "classics watch"
+OTHER = "classics saved watch"
 """Of `adaptation`, what no training uses."""
 LIBRARIES = "jax jaxlib optax equinox gymnax"
 

@@ -16,7 +16,7 @@ from etude.core import optim
 from etude.experiments.base import Options, Say
 from etude.meta.online import OnlineTraining
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
-from etude.training.config import TrainConfig
+from etude.training.config import TrainRequest
 from etude.training.iteration import Training, rule_keys, seed_keys
 from etude.training.presets import resolve
 
@@ -56,7 +56,7 @@ def by_switches(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def frodo_errors(options: Options, say: Say, **settings: Any) -> np.ndarray:
     """The value error after each iteration of 96 steps: iterations × seeds."""
     say("FRODO on the random walk…")
-    config = resolve(TrainConfig(**SETTINGS | FRODO | settings), "frodo")
+    config = resolve(TrainRequest(**SETTINGS | FRODO | settings), "frodo")
     task = envs.make(config.env)
     training = OnlineTraining.create(task, config)
     make = rules.maker(config.rule, task.observation)
@@ -89,7 +89,7 @@ def _fixed_errors(
     options: Options, kind: optim.Optimiser, grid: Float[Array, "n 2"]
 ) -> Float[Array, "n T seeds"]:
     config = resolve(
-        TrainConfig(rule="metagrad:tell=false", learn_rule=False, **SETTINGS), "metagrad"
+        TrainRequest(rule="metagrad:tell=false", learn_rule=False, **SETTINGS), "metagrad"
     )
     task = envs.make(config.env)
     training = Training.create(task, config)

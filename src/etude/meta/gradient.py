@@ -8,7 +8,7 @@ mixed mode has a cheaper form.
 """
 
 import math
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -20,10 +20,10 @@ from etude.core.learner import loss_gradient, mean_loss
 from etude.core.remat import remat
 from etude.core.rule import Rule
 from etude.core.types import Metrics, Rollout
+from etude.meta.config import Kept
 from etude.meta.problem import Problem
 
 State = TypeVar("State")
-Memory = Literal["full", "remat", "nested"]
 
 
 class MetaGradient(NamedTuple):
@@ -41,7 +41,7 @@ def meta_gradient(
     experience: PyTree[Array],
     validation: PyTree[Array],
     *,
-    memory: Memory = "nested",
+    memory: Kept = "nested",
     mixed_mode: bool = True,
 ) -> MetaGradient:
     """Updates once on each part of `experience` (stacked along a first axis: rollouts, or whatever
@@ -67,7 +67,7 @@ FEW = 8
 """Up to this many updates, the first one is compiled apart from the others."""
 
 
-def scan(step, state: State, xs: PyTree[Array], memory: Memory) -> tuple[State, PyTree]:
+def scan(step, state: State, xs: PyTree[Array], memory: Kept) -> tuple[State, PyTree]:
     """`jax.lax.scan`, of which a backward pass holds as much as `memory` says.
 
     What the first update starts from does not depend on the rule, so half of its backward pass is
@@ -86,7 +86,7 @@ def length_of(xs: PyTree[Array]) -> int:
     return jax.tree.leaves(xs)[0].shape[0]
 
 
-def _loop(step, state: State, xs: PyTree[Array], memory: Memory) -> tuple[State, PyTree]:
+def _loop(step, state: State, xs: PyTree[Array], memory: Kept) -> tuple[State, PyTree]:
     """`nested` splits N into a product of two numbers near its root; a prime N has none, and is
     run like `remat`."""
     if memory == "full":

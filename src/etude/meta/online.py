@@ -25,7 +25,7 @@ from etude.meta.gradient import meta_gradient
 from etude.meta.problem import Problem
 from etude.rules import Rule
 from etude.settings import join_spec, split_spec
-from etude.training.config import TrainConfig
+from etude.training.config import OnlinePlan, TrainPlan
 from etude.training.iteration import Training, World, repeat
 
 REVISE_FLOOR = 0.1
@@ -56,6 +56,12 @@ class OnlineProblem(Problem[Life, UpdateRecord]):
     training: Training
     reference: Rule
 
+    @property
+    def online(self) -> OnlinePlan:
+        online = self.training.config.online
+        assert online is not None
+        return online
+
     def inner(
         self, rule: Rule, state: Life, experience: Any, gradient: Gradient = loss_gradient
     ) -> tuple[Life, UpdateRecord]:
@@ -64,7 +70,7 @@ class OnlineProblem(Problem[Life, UpdateRecord]):
         targets, rule_state = rule.targets(learner.agent, learner.rule_state, rollout)
         cost = rule.target_cost(targets, learner.rule_state, rollout)
         revision = jnp.zeros_like(cost)
-        if self.training.config.revise:
+        if self.online.revise:
             revision, _ = self._reference_loss(learner.agent, state.reference_state, rollout)
         agent, optimiser_state, metrics = descend(
             rule, self.training.optimiser, learner, targets, rollout, gradient
@@ -76,14 +82,13 @@ class OnlineProblem(Problem[Life, UpdateRecord]):
     def outer(
         self, rule: Rule, state: Life, aux: UpdateRecord, experience: Any
     ) -> tuple[Float[Array, ""], tuple[Life, Metrics]]:
-        world, rollout, played = self._play(
-            rule, state, experience, self.training.config.outer_rollout
-        )
+        length = self.online.outer_rollout
+        world, rollout, played = self._play(rule, state, experience, length)
         loss, reference_state = self._reference_loss(
             state.learner.agent, state.reference_state, rollout
         )
         total = loss + jnp.mean(aux.cost)
-        if weight := self.training.config.revise:
+        if weight := self.online.revise:
             size = jnp.maximum(jnp.abs(jax.lax.stop_gradient(loss)), REVISE_FLOOR)
             # The first of these agents is as it was before the window: no rule answers for it.
             total = total + weight / size * jnp.mean(aux.revision[1:])
@@ -133,16 +138,16 @@ class OnlineTraining:
     meta_optimiser: optax.GradientTransformation
 
     @staticmethod
-    def create(task: Task, config: TrainConfig) -> "OnlineTraining":
+    def create(task: Task, config: TrainPlan) -> "OnlineTraining":
         if config.replay_share:
             raise UserError("A rule that learns online has no use for replay: --replay-share 0.")
-        if config.revise and config.updates_per_update < 2:
+        online = config.online
+        assert online is not None
+        if online.revise and online.inner_updates < 2:
             raise UserError("--revise looks at agents between two updates: --inner-updates 2.")
-        assert config.meta_optimiser is not None and config.meta_learning_rate is not None
-        problem = OnlineProblem(Training.create(task, config), reference_rule(config.outer))
-        return OnlineTraining(
-            problem, optim.make_optimiser(config.meta_optimiser, config.meta_learning_rate)
-        )
+        problem = OnlineProblem(Training.create(task, config), reference_rule(online.outer))
+        optimiser = optim.make_optimiser(online.meta_optimiser, online.meta_learning_rate)
+        return OnlineTraining(problem, optimiser)
 
     def init(self, rule: Rule, key: PRNGKeyArray) -> OnlineState:
         start = self.problem.training.init(rule, key)
@@ -157,8 +162,7 @@ class OnlineTraining:
 
     def iterate(self, state: OnlineState) -> tuple[OnlineState, Metrics]:
         """One window: M updates of the agent, one of the rule."""
-        number = self.problem.training.config.inner_updates
-        assert number is not None
+        number = self.problem.online.inner_updates
         outer_key, key, *keys = jax.random.split(state.key, 2 + number)
         life = Life(state.learner, state.world, state.reference_state)
         result = meta_gradient(
@@ -182,10 +186,10 @@ class OnlineTraining:
         return repeat(self.iterate, state, number, room)
 
 
-def reference_rule(spec: str | None) -> Rule:
+def reference_rule(spec: str) -> Rule:
     """The rule of the outer loss. Its values are plain numbers, like those of the rules that learn
     online, since they share an agent."""
-    name, settings = split_spec(spec or "actor_critic")
+    name, settings = split_spec(spec)
     if name == "actor_critic" and settings.get("bins", "0") != "0":
         raise UserError(f"--outer {spec}: values are plain numbers here, bins=0.")
     plain = {"bins": "0"} if name == "actor_critic" else {}

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from etude.errors import UserError
-from etude.runs.storage import from_arrays, read_arrays, to_arrays, write_arrays, write_atomically
+from etude.runs.arrays import read_arrays, write_arrays, write_atomically
 
 CONFIG, METRICS, CHECKPOINT, SUMMARY = "config.json", "metrics.jsonl", "checkpoint", "summary.json"
 LOCK = ".lock"
@@ -140,12 +140,16 @@ class RunFolder:
         with _disk_errors(
             f"The checkpoint in {self.path} could not be written, the one before it is still good"
         ):
+            from etude.runs.storage import to_arrays  # imports JAX, which reading does without
+
             length = self._sync_metrics()
             arrays = to_arrays(state)
             write_arrays(self.path / CHECKPOINT, arrays, {**progress, "metrics_bytes": length})
 
     def restore(self, like: State) -> tuple[State, dict[str, Any]] | None:
         """The last checkpoint's state and progress, or None if there is none yet."""
+        from etude.runs.storage import from_arrays
+
         if not self.has_checkpoint:
             self._cut_metrics(0)
             return None

@@ -20,7 +20,7 @@ from etude.core.types import Context, Episodes, Metrics, Rollout
 from etude.envs import Task
 from etude.errors import UserError
 from etude.rules import Rule
-from etude.training.config import TrainConfig
+from etude.training.config import TrainPlan
 
 State = TypeVar("State")
 
@@ -71,19 +71,15 @@ class Training:
     """How one agent is trained: pure functions of the rule and the state."""
 
     task: Task
-    config: TrainConfig
+    config: TrainPlan
     optimiser: optax.GradientTransformation
 
     @staticmethod
-    def create(task: Task, config: TrainConfig) -> "Training":
+    def create(task: Task, config: TrainPlan) -> "Training":
         if config.replay_share and config.batch == config.num_envs:
             raise UserError(
                 f"A batch of {config.batch} has no room for a replay share of "
                 f"{config.replay_share}: choose a larger batch, or a replay share of 0."
-            )
-        if config.batch and config.batch % (config.minibatches or 1):
-            raise UserError(
-                f"--batch {config.batch} does not make {config.minibatches} equal --minibatches."
             )
         return Training(task, config, make_optimiser(config))
 
@@ -93,7 +89,7 @@ class Training:
 
     @property
     def passes(self) -> Passes:
-        return Passes(self.config.epochs or 1, self.config.minibatches or 1)
+        return Passes(self.config.epochs, self.config.minibatches)
 
     def init(self, rule: Rule, key: PRNGKeyArray) -> TrainState:
         agent_key, world_key, key = jax.random.split(key, 3)
@@ -212,7 +208,7 @@ def repeat(
     return jax.lax.fori_loop(0, number, body, (state, logs))
 
 
-def make_optimiser(config: TrainConfig) -> optax.GradientTransformation:
+def make_optimiser(config: TrainPlan) -> optax.GradientTransformation:
     rate = config.learning_rate
     descents = (config.epochs or 1) * (config.minibatches or 1)
     warmup = (config.warmup or 0) * config.updates_per_update // config.steps_per_update * descents

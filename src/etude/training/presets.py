@@ -2,13 +2,17 @@
 
 import dataclasses
 import fnmatch
-from typing import Any
+from typing import Any, NamedTuple
 
 from etude.errors import UserError
 from etude.settings import join_spec, split_spec
-from etude.training.config import TrainConfig
+from etude.training.config import LATER, ONLINE_SETTINGS, TrainPlan, TrainRequest
 
 BASE: dict[str, Any] = dict(
+    env="catch",
+    rule="disco103",
+    seed=0,
+    seeds=1,
     steps=500_000,
     batch=32,
     rollout=20,
@@ -24,11 +28,8 @@ BASE: dict[str, Any] = dict(
     model=128,
     head=128,
     optimiser="adam",
-    epochs=1,
-    minibatches=1,
-    memory="none",
-    memory_size=128,
     learn_rule=False,
+    **LATER,
 )
 
 ONLINE: dict[str, Any] = dict(
@@ -39,7 +40,6 @@ ONLINE: dict[str, Any] = dict(
     revise=0.0,
 )
 """Further settings, of rules that learn while their agents do."""
-ONLINE_SETTINGS = (*ONLINE, "outer_rollout")
 
 RULE = "rule"
 """Under this name a preset holds settings of the rule itself."""
@@ -115,45 +115,101 @@ PRESETS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
+class Resolved(NamedTuple):
+    """A plan, and where each of its settings comes from."""
+
+    plan: TrainPlan
+    origins: dict[str, str]
+
+
 def resolve(
-    config: TrainConfig,
+    request: TrainRequest,
     rule_kind: str,
     suggested: dict[str, Any] | None = None,
     rule_is_made: bool = False,
-) -> TrainConfig:
-    """`config` with every gap filled. `rule_kind` decides for rules that come from a file; what
-    the file itself has `suggested` goes before the presets. A rule that `is_made` already keeps
-    its settings."""
-    env, _ = split_spec(config.env)
-    rule, given = split_spec(config.rule)
-    values, rule_settings = BASE | ONLINE, {}
-    for rule_pattern, env_pattern, settings in PRESETS:
-        fits = fnmatch.fnmatch(rule, rule_pattern) or fnmatch.fnmatch(rule_kind, rule_pattern)
-        if fits and fnmatch.fnmatch(env, env_pattern):
-            values |= settings
-            rule_settings |= values.pop(RULE, {})
-    values |= suggested or {}
-    learns = values["learn_rule"] if config.learn_rule is None else config.learn_rule
-    if not learns:
-        _refuse_online(config)
-        values = {k: v for k, v in values.items() if k not in ONLINE}
-    gaps = {k: v for k, v in values.items() if getattr(config, k) is None}
+) -> TrainPlan:
+    """The plan for a request, every gap of it filled.
+
+    `rule_kind` decides for rules that come from a file; what the file itself has `suggested` goes
+    before the presets. A rule that `is_made` already keeps its settings.
+    """
+    return explain(request, rule_kind, suggested, rule_is_made).plan
+
+
+def explain(
+    request: TrainRequest,
+    rule_kind: str,
+    suggested: dict[str, Any] | None = None,
+    rule_is_made: bool = False,
+    learns: bool = False,
+) -> Resolved:
+    """As `resolve`, with the origin of every value. `learns`: whether the rule does by default."""
+    asked = request.asked
+    rule, given = split_spec(asked.get("rule", BASE["rule"]))
+    env, _ = split_spec(asked.get("env", BASE["env"]))
+    layers = [("default", BASE | ONLINE), *_presets(rule, rule_kind, env)]
+    layers += [(f"rule {rule}", {"learn_rule": True} if learns else {})]
+    layers += [("rule file", suggested or {}), ("flag", asked)]
+    values, origins, rule_settings = {}, {}, {}
+    for origin, settings in layers:
+        own = settings.get(RULE)
+        if isinstance(own, dict):
+            rule_settings |= own
+            settings = {name: value for name, value in settings.items() if name != RULE}
+        values |= settings
+        origins |= dict.fromkeys(settings, origin)
     if rule == rule_kind and not rule_is_made:  # a rule from a file brings its own settings
-        gaps["rule"] = join_spec(rule, {k: str(v) for k, v in rule_settings.items()} | given)
-    full = dataclasses.replace(config, **gaps)
-    if learns and full.outer_rollout is None:
-        full = dataclasses.replace(full, outer_rollout=full.rollout)
-    if full.log_every is None:
-        full = dataclasses.replace(full, log_every=max(1, full.updates // 100))
-    return full
+        values[RULE] = join_spec(rule, {k: str(v) for k, v in rule_settings.items()} | given)
+        origins[RULE] += ", with settings of the preset" if rule_settings.keys() - given else ""
+    return _completed(request, values, origins)
 
 
-def _refuse_online(config: TrainConfig) -> None:
+def _presets(rule: str, rule_kind: str, env: str) -> list[tuple[str, dict[str, Any]]]:
+    """Those that fit, with a name for each."""
+    return [
+        (f"preset {rule_pattern}" + ("" if env_pattern == "*" else f" on {env_pattern}"), settings)
+        for rule_pattern, env_pattern, settings in PRESETS
+        if any(fnmatch.fnmatch(x, rule_pattern) for x in (rule, rule_kind))
+        and fnmatch.fnmatch(env, env_pattern)
+    ]
+
+
+def _completed(request: TrainRequest, values: dict[str, Any], origins: dict[str, str]) -> Resolved:
+    """With those settings that depend on others."""
+    if not values["learn_rule"]:
+        _refuse_online(request)
+        values = {name: value for name, value in values.items() if name not in ONLINE_SETTINGS}
+    elif "outer_rollout" not in values:
+        values["outer_rollout"], origins["outer_rollout"] = values["rollout"], "as rollout"
+    plan = TrainPlan.of({"log_every": 1} | values)
+    if "log_every" not in values:
+        plan = dataclasses.replace(plan, log_every=max(1, plan.updates // 100))
+        origins["log_every"] = "default, a hundredth of the updates"
+    used = [name for name, value in plan.settings().items() if value is not None]
+    return Resolved(plan, {name: origins[name] for name in used})
+
+
+def _refuse_online(request: TrainRequest) -> None:
     """Settings that would do nothing are mistakes."""
     for name in ONLINE_SETTINGS:
-        if getattr(config, name) is not None:
+        if name in request.asked:
             flag = name.replace("_", "-")
             raise UserError(
                 f"--{flag} is for a rule that learns while its agents do: frodo, metagrad, or "
                 "another with --learn-rule."
             )
+
+
+def default_of(name: str) -> str:
+    """In words for the help: what a setting is if nobody says."""
+    computed = {
+        "learn_rule": "as frodo and metagrad do, unless they come from a file",
+        "outer_rollout": "as --rollout",
+        "log_every": "a hundredth of the updates",
+    }
+    if name in computed:
+        return computed[name]
+    value = (BASE | ONLINE)[name]
+    text = " ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
+    varies = any(name in settings for _, _, settings in PRESETS) and name != RULE
+    return f"{text}, or that of a preset" if varies else text

@@ -19,7 +19,7 @@ from etude.runs import loop
 from etude.runs.folder import IMPORT_FROM, RunFolder
 from etude.runs.loop import Record
 from etude.runs.storage import sha256_of
-from etude.training.config import TrainConfig, from_json, lengthened, lists_to_tuples
+from etude.training.config import TrainPlan, TrainRequest, lists_to_tuples
 from etude.training.iteration import (
     LAST_EPISODES,
     Training,
@@ -27,7 +27,8 @@ from etude.training.iteration import (
     rule_keys,
     seed_keys,
 )
-from etude.training.presets import ONLINE_SETTINGS, resolve
+from etude.training.planning import plan_named, read_plan
+from etude.training.presets import resolve
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Result:
     task: Task
     rule: Rule
     """That of the run; of several that have learned, the one whose agent did best in the end."""
-    config: TrainConfig
+    config: TrainPlan
     agents: Agent
     """The trained agents; each leaf has the seeds as its first axis."""
     curve: list[Record]
@@ -59,15 +60,24 @@ class Setup(loop.Work[Any]):
     task: Task
     rule: Rule
     """If it learns: where it starts, each leaf with the seeds as its first axis."""
-    config: TrainConfig
+    config: TrainPlan
     training: Training | OnlineTraining
 
     @staticmethod
     def create(
-        config: TrainConfig, *, task: Task | None = None, rule: Rule | None = None
+        request: TrainRequest, *, task: Task | None = None, rule: Rule | None = None
     ) -> "Setup":
-        """Finds environment and rule (unless they are given) and fills in the presets."""
-        config = _resolved(config, rule)
+        """Fills the request's gaps, and finds environment and rule (unless they are given)."""
+        if rule is None:
+            return Setup.planned(plan_named(request).plan, task=task)
+        plan = resolve(request, rules.kind_of(rule), rule_is_made=True)
+        return Setup.planned(plan, task=task, rule=rule)
+
+    @staticmethod
+    def planned(
+        config: TrainPlan, *, task: Task | None = None, rule: Rule | None = None
+    ) -> "Setup":
+        """Finds environment and rule, unless they are given."""
         task = envs.make(config.env) if task is None else task
         make = rules.maker(config.rule, task.observation) if rule is None else lambda key: rule
         if config.learn_rule:
@@ -88,7 +98,7 @@ class Setup(loop.Work[Any]):
 
     @property
     def log_every(self) -> int:
-        return self.config.log_every or 1
+        return self.config.log_every
 
     def init(self) -> Any:
         return jax.jit(self._init)()
@@ -152,7 +162,8 @@ class Setup(loop.Work[Any]):
     @property
     def _suggested(self) -> dict[str, Any]:
         """The settings of training that a rule learned here is used to."""
-        names = "batch rollout replay_share learning_rate schedule max_update torso conv optimiser"
+        names = "batch rollout replay_share epochs minibatches learning_rate schedule max_update"
+        names += " torso conv memory memory_size optimiser"
         return {name: getattr(self.config, name) for name in names.split()}
 
     @property
@@ -200,19 +211,19 @@ def train(
     out: str | None = None,
     **settings: Any,
 ) -> Result:
-    """Trains agents and returns them; `settings` are the fields of `TrainConfig`.
+    """Trains agents and returns them; `settings` are the fields of `TrainRequest`.
 
     With `out`, the run is kept in that folder, as by `etude train --out`.
     """
     if not isinstance(env, (str, Task)):
         raise UserError("An environment is a name, or what `etude.envs.make` returns.")
-    config = TrainConfig(
+    request = TrainRequest(
         env=env if isinstance(env, str) else env.name,
         rule=rule if isinstance(rule, str) else rules.spec_of(rule),
         **lists_to_tuples(settings),
     )
     setup = Setup.create(
-        config,
+        request,
         task=None if isinstance(env, str) else env,
         rule=None if isinstance(rule, str) else rule,
     )
@@ -226,7 +237,7 @@ def train(
 def new_folder(setup: Setup, out: str | None) -> RunFolder:
     """A folder that holds all that a run starts from: its settings and its rule."""
     rules.require_kind(setup.rule)
-    config = {**dataclasses.asdict(setup.config), IMPORT_FROM: os.getcwd()}
+    config = {**setup.config.settings(), IMPORT_FROM: os.getcwd()}
     name = f"{setup.config.env}-{setup.config.rule.split(':')[0]}"
     folder = RunFolder.create(out, name)
     if not setup.config.learn_rule:
@@ -239,38 +250,24 @@ def new_folder(setup: Setup, out: str | None) -> RunFolder:
 
 def open_folder(path: str, steps: int | None = None) -> tuple[Setup, RunFolder]:
     """A run to be continued, by default to its own end, or to a later one."""
-    folder = RunFolder.open(path)
-    saved = folder.config_with("env", "a training run")
-    sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
-    if not saved.get("learn_rule"):  # folders once held these even where they do nothing
-        saved |= dict.fromkeys(ONLINE_SETTINGS)
-    config = lengthened(from_json(TrainConfig, saved), steps, path)
+    config, folder = read_plan(path, steps)
+    sys.path.insert(0, str(folder.config().get(IMPORT_FROM, os.getcwd())))
     if config.learn_rule and rules.learns_online(config.rule):
-        return Setup.create(config), folder
+        return Setup.planned(config), folder
     file = rules.START_FILE if config.learn_rule else rules.RULE_FILE
-    return Setup.create(config, rule=rules.load_kept(folder.path / file)), folder
+    return Setup.planned(config, rule=rules.load_kept(folder.path / file)), folder
 
 
 def run(setup: Setup, folder: RunFolder | None = None, **options: Any) -> Result:
     """Runs to the end, or from the folder's last checkpoint; `options` are those of `loop.run`."""
     if folder:
-        folder.extend("steps", setup.config.steps or 0)
+        folder.extend("steps", setup.config.steps)
     outcome = loop.run(setup, folder, **options)
     summary = _summary(setup, outcome)
     if folder and outcome.done >= setup.updates:
         folder.write_summary(summary)
     agents, rule = outcome.state.learner.agent, setup.kept_rule(outcome.state)
     return Result(setup.task, rule, setup.config, agents, outcome.curve, summary)
-
-
-def _resolved(config: TrainConfig, rule: Rule | None) -> TrainConfig:
-    """With every gap filled. Only a rule that is named may learn unless one says so."""
-    if rule is not None:
-        return resolve(config, rules.kind_of(rule), rule_is_made=True)
-    suggested = rules.suggested(config.rule)
-    if rules.learns_online(config.rule):
-        suggested |= dict(learn_rule=True)
-    return resolve(config, rules.kind_named(config.rule), suggested)
 
 
 def _mean(x: np.ndarray) -> float:

@@ -1,16 +1,12 @@
-"""The settings of a discovery run, and sizes of meta-networks."""
+"""The settings of a discovery run."""
 
 import dataclasses
 import math
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import tyro
-
-from etude.core.agent import NetworkConfig
+from etude.core.config import NetworkConfig
 from etude.errors import UserError
-from etude.meta.discovery.meta_value import MetaValueConfig
-from etude.meta.gradient import Memory
-from etude.rules.disco.rule import DiscoConfig
+from etude.meta.config import Kept
 from etude.settings import (
     SEED_RANGE,
     check_types,
@@ -22,28 +18,8 @@ from etude.settings import (
     require,
     split_specs,
 )
-from etude.training.config import TrainConfig
-
-SIZES = {
-    "tiny": DiscoConfig(
-        prediction=32,
-        hidden=32,
-        rnn=16,
-        embedding=8,
-        channels=(16, 8),
-        pi_channels=16,
-        bins=61,
-        max_value=30.0,
-    ),
-    "small": DiscoConfig(
-        prediction=128, hidden=128, rnn=64, embedding=16, channels=(16, 2), pi_channels=16
-    ),
-    "paper": DiscoConfig(),
-}
-"""Sizes of the meta-network: for a laptop's minutes, for its hours, and the published one."""
-
-
-META_STEPS = 800
+from etude.training.config import TrainPlan
+from etude.training.presets import BASE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +31,9 @@ class DiscoverConfig:
     Each may have its own observations and actions."""
     agents: int = 8
     """Agents in the population, dealt out to the environments in turn."""
-    meta_steps: int | None = None
-    """Updates of the rule; 800 by default."""
-    from_: Annotated[str | None, tyro.conf.arg(name="from")] = None
+    meta_steps: int = 800
+    """Updates of the rule."""
+    from_: str | None = None
     """Start from this rule (disco103, a rule file or a run) instead of a random one."""
     size: Literal["tiny", "small", "paper"] = "tiny"
     """Size of a random rule's meta-network."""
@@ -111,7 +87,7 @@ class DiscoverConfig:
     """λ of the meta-value function's V-trace."""
     value_learning_rate: float = 3e-3
     """Step size of the meta-value function."""
-    memory: Memory = "nested"
+    memory: Kept = "nested"
     """What the backward pass keeps: full (everything), remat (each update's inputs) or nested
     (those of every √N-th update)."""
     mixed_mode: bool = True
@@ -154,16 +130,13 @@ class DiscoverConfig:
                 f"--agents must be at least {len(self.env_names)}, one for each environment."
             )
 
-    @property
-    def total(self) -> int:
-        """How many meta-steps there are."""
-        return META_STEPS if self.meta_steps is None else self.meta_steps
-
     def extended(self, meta_steps: int) -> "DiscoverConfig":
         """The same run with a later end."""
-        if meta_steps < self.total:
-            raise UserError(f"This is a run of {self.total} meta-steps; --meta-steps can only add.")
-        if self.meta_schedule == "cosine" and meta_steps != self.total:
+        if meta_steps < self.meta_steps:
+            raise UserError(
+                f"This is a run of {self.meta_steps} meta-steps; --meta-steps can only add."
+            )
+        if self.meta_schedule == "cosine" and meta_steps != self.meta_steps:
             raise UserError("A cosine schedule ends where it ends: --meta-steps cannot be changed.")
         return dataclasses.replace(self, meta_steps=meta_steps)
 
@@ -171,7 +144,7 @@ class DiscoverConfig:
         """The step size of the rule in one meta-step, the first being 0."""
         if self.meta_schedule == "constant":
             return self.meta_learning_rate
-        return self.meta_learning_rate * 0.5 * (1 + math.cos(math.pi * meta_step / self.total))
+        return self.meta_learning_rate * 0.5 * (1 + math.cos(math.pi * meta_step / self.meta_steps))
 
     @property
     def env_names(self) -> list[str]:
@@ -185,19 +158,10 @@ class DiscoverConfig:
     def network(self) -> NetworkConfig:
         return NetworkConfig(self.torso, self.conv, self.model, self.head)
 
-    @property
-    def value(self) -> MetaValueConfig:
-        return MetaValueConfig(
-            torso=self.value_torso,
-            conv=self.conv,
-            discount=self.value_discount,
-            td_lambda=self.value_lambda,
-            learning_rate=self.value_learning_rate,
-        )
-
-    def training(self, env: str) -> TrainConfig:
-        """How an agent of the population learns, as the settings of a training run."""
-        return TrainConfig(env=env, rule="discovered", **self.suggested, warmup=0, weight_decay=0.0)
+    def training(self, env: str) -> TrainPlan:
+        """How an agent of the population learns, as the plan of a training run."""
+        own = dict(env=env, rule="discovered", log_every=1)
+        return TrainPlan.of(BASE | self.suggested | own)
 
     @property
     def suggested(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from etude.core.trees import choose
 from etude.core.types import Context, Metrics, Rollout
 from etude.envs import Task
 from etude.meta.discovery.config import DiscoverConfig
-from etude.meta.discovery.meta_value import MetaValue
+from etude.meta.discovery.meta_value import MetaValue, MetaValueConfig
 from etude.meta.discovery.problem import Discovery, Lifetime
 from etude.meta.gradient import meta_gradient
 from etude.training.iteration import Training, World
@@ -94,7 +94,7 @@ class Group:
         """A fresh agent in fresh environments, with a lifetime of its own."""
         train_key, value_key, env_key, budget_key = jax.random.split(key, 4)
         start = self.training.init(rule, train_key)
-        value = MetaValue.create(self.task.observation, self.config.value, key=value_key)
+        value = MetaValue.create(self.task.observation, value_config(self.config), key=value_key)
         budgets = jnp.asarray(self.config.budgets)
         index = jax.random.categorical(budget_key, -jnp.log(budgets.astype(float)))
         return Member(
@@ -210,3 +210,13 @@ def apply_updates(
         return leaf - scale.astype(leaf.dtype) * sum(totals)
 
     return jax.tree.map(step, rule, *(u.total for u in updates))
+
+
+def value_config(config: DiscoverConfig) -> MetaValueConfig:
+    return MetaValueConfig(
+        torso=config.value_torso,
+        conv=config.conv,
+        discount=config.value_discount,
+        td_lambda=config.value_lambda,
+        learning_rate=config.value_learning_rate,
+    )

@@ -16,15 +16,15 @@ from etude import envs, rules
 from etude.envs import Task
 from etude.errors import UserError
 from etude.meta.discovery.check import Check, Outcomes, score
-from etude.meta.discovery.config import SIZES, DiscoverConfig
+from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.population import Group, Seat, apply_updates
 from etude.meta.discovery.report import plot_discovery
+from etude.meta.discovery.saved import read_config
 from etude.rules import Rule
-from etude.rules.disco.rule import Disco
+from etude.rules.disco.rule import Disco, DiscoConfig
 from etude.runs import loop
 from etude.runs.folder import IMPORT_FROM, RunFolder
 from etude.runs.loop import Record
-from etude.training.config import from_json
 
 
 class DiscoveryState(eqx.Module):
@@ -74,7 +74,7 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
 
     @property
     def updates(self) -> int:
-        return self.config.total
+        return self.config.meta_steps
 
     @property
     def log_every(self) -> int:
@@ -283,6 +283,25 @@ HIDDEN = ("episodes", "episode_return", "resets", "skipped", "over")
 """Metrics that are shown in another form than their mean."""
 
 
+SIZES = {
+    "tiny": DiscoConfig(
+        prediction=32,
+        hidden=32,
+        rnn=16,
+        embedding=8,
+        channels=(16, 8),
+        pi_channels=16,
+        bins=61,
+        max_value=30.0,
+    ),
+    "small": DiscoConfig(
+        prediction=128, hidden=128, rnn=64, embedding=16, channels=(16, 2), pi_channels=16
+    ),
+    "paper": DiscoConfig(),
+}
+"""Sizes of the meta-network: for a laptop's minutes, for its hours, and the published one."""
+
+
 def starting_rule(config: DiscoverConfig, tasks: list[Task]) -> Rule:
     if config.from_ is not None:
         forms = {str(task.observation) for task in tasks}
@@ -302,19 +321,15 @@ def new_folder(discovery: DiscoveryRun, out: str | None) -> RunFolder:
 
 def open_folder(path: str, meta_steps: int | None = None) -> tuple[DiscoveryRun, RunFolder]:
     """A run to be continued, by default to its own end, or to a later one."""
-    folder = RunFolder.open(path)
-    saved = folder.config_with("envs", "a run of discovery")
-    sys.path.insert(0, str(saved.pop(IMPORT_FROM, os.getcwd())))
-    config = from_json(DiscoverConfig, saved)
-    if meta_steps is not None:
-        config = config.extended(meta_steps)
+    config, folder = read_config(path, meta_steps)
+    sys.path.insert(0, str(folder.config().get(IMPORT_FROM, os.getcwd())))
     return DiscoveryRun.create(config, rules.load_kept(folder.path / rules.START_FILE)), folder
 
 
 def run(discovery: DiscoveryRun, folder: RunFolder | None = None, **options: Any) -> dict[str, Any]:
     """Runs to the end, or from the folder's last checkpoint; the summary."""
     if folder:
-        folder.extend("meta_steps", discovery.config.total)
+        folder.extend("meta_steps", discovery.config.meta_steps)
     if folder and (summary := folder.summary()):
         return summary  # it is finished
     outcome = loop.run(discovery, folder, **options)

@@ -13,9 +13,11 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from etude.cache import cache_dir
 from etude.errors import UserError
 from etude.rules.disco.rule import Disco, DiscoConfig
-from etude.runs.storage import from_arrays, read_arrays, write_atomically
+from etude.runs.arrays import read_arrays, write_atomically
+from etude.runs.storage import from_arrays
 
 FILE_NAME = "disco_103.npz"
 SHA256 = "dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa"
@@ -60,11 +62,6 @@ def our_name(published: str) -> str:
     return f"network.{prefix}encoder.{_ENCODER_MODULES[module]}.{leaf}"
 
 
-def is_published_format(arrays: dict[str, np.ndarray]) -> bool:
-    """Whether the arrays carry the published file's names instead of ours."""
-    return "lstm/lstm/linear/w" in arrays
-
-
 def from_published(
     arrays: dict[str, np.ndarray],
     config: DiscoConfig = DiscoConfig(),
@@ -94,11 +91,6 @@ def find_weights() -> Path:
             check_digest(path)
             return path
     return download(candidates[-1])
-
-
-def cache_dir() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "etude"
 
 
 def check_digest(path: Path) -> None:
