@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnax.environments import environment, spaces
+from etude.envs import base
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from etude.core.trees import choose
@@ -64,7 +64,7 @@ class TrialState(eqx.Module):
     time: Int[Array, ""]
 
 
-class Trials(environment.Environment[Any, Any]):
+class Trials(base.Environment):
     """Trials of `episodes` episodes on a fresh task each, the first `explore` of them unpaid.
 
     `pairs` adds products of what was seen, done and paid to the observation, which suits tasks of
@@ -152,7 +152,7 @@ class Trials(environment.Environment[Any, Any]):
         render = getattr(self.env, "render", None)
         return None if render is None else render(state.inner, state.task)
 
-    def action_space(self, params: Any = None) -> spaces.Discrete:
+    def action_space(self, params: Any = None) -> Any:
         return self.env.action_space(params)
 
     def _see(self, observation: PyTree, before: PyTree, action: Any, reward: Any, ended: Any):
