@@ -211,7 +211,7 @@ def test_a_check_trains_fresh_agents_as_training_does():
     config = DiscoverConfig(**TINY | dict(check_every=1, check_updates=3, check_seeds=2))
     task = make("tests.probes:SignReward")
     outcome = Check([task], config).baseline()[task.name]
-    settings = dataclasses.asdict(config.training(task.name)) | dict(steps=3 * 4 * 3, seeds=2)
+    settings = config.training(task.name).settings() | dict(steps=3 * 4 * 3, seeds=2)
     del settings["env"], settings["rule"]
     expected = train(task, ActorCritic(), **settings).summary["final_return"]
     assert outcome.returns.shape == (2,)  # other random keys, so only alike
@@ -289,7 +289,7 @@ def kill_and_finish(run_path: Path) -> dict:
     """Goes on in a process that is killed after its first piece of work, then in another one."""
     environment = {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir),  # type: ignore
     }
     arguments = (environment, run_path.parent, "--resume", run_path, "--checkpoint-seconds", 0)
