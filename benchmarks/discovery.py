@@ -25,13 +25,12 @@ from etude.acting import jax_source as acting
 from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner
 from etude.core.optim import adam
-from etude.core.packing import pack
 from etude.core.types import Rollout
 from etude.envs import Task
 from etude.envs.catch import Catch
 from etude.meta.discovery.meta_value import MetaValue
 from etude.meta.discovery.problem import Discovery, Lifetime
-from etude.meta.gradient import Memory, meta_gradient
+from etude.meta.gradient import Memory, meta_gradient, record
 
 ENVS, STEPS, VALIDATION_STEPS = 32, 16, 32
 NETWORK = NetworkConfig(torso=(512, 512), model=256, head=256)
@@ -67,7 +66,7 @@ def start(task: Task, rule, key):
     agent = Agent(task.observation, task.num_actions, heads, NETWORK, key=keys[0])
     value = MetaValue.create(task.observation, key=keys[1])
     lifetime = Lifetime(Learner.create(agent, rule, PROBLEM.optimiser), value)
-    return pack(lifetime), acting.reset(task, keys[2], ENVS)
+    return lifetime, acting.reset(task, keys[2], ENVS)
 
 
 def cut(rollout: Rollout, at: Int[Array, "*N T"]) -> Rollout:
@@ -87,15 +86,10 @@ def agent_step(case: Case, task: Task, rule, lifetime: Lifetime, actors: acting.
     actors, whole, _ = acting.unroll(
         task, lifetime.learner.agent.policy, actors, key, steps + VALIDATION_STEPS
     )
-    result = meta_gradient(
-        PROBLEM,
-        rule,
-        lifetime,
-        cut(whole, jnp.arange(steps).reshape(-1, STEPS)),
-        cut(whole, jnp.arange(steps, steps + VALIDATION_STEPS)),
-        memory=case.memory,
-        mixed_mode=case.mixed_mode,
-    )
+    rollouts = cut(whole, jnp.arange(steps).reshape(-1, STEPS))
+    validation = cut(whole, jnp.arange(steps, steps + VALIDATION_STEPS))
+    window = record(PROBLEM, rule, lifetime, rollouts, case.memory)
+    result = meta_gradient(PROBLEM, rule, window, validation, mixed_mode=case.mixed_mode)
     return result, actors
 
 

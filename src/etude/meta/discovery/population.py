@@ -9,9 +9,9 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from etude.acting import jax_source as acting
+from etude.core.agent import Agent
 from etude.core.learner import norm
 from etude.core.optim import scale_by_adam
-from etude.core.packing import pack, unpack
 from etude.core.rule import Rule
 from etude.core.trees import choose
 from etude.core.types import Metrics, Rollout
@@ -19,7 +19,7 @@ from etude.envs import Task
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.meta_value import MetaValue
 from etude.meta.discovery.problem import Discovery, Lifetime
-from etude.meta.gradient import meta_gradient
+from etude.meta.gradient import Window, meta_gradient, record, train
 from etude.training.iteration import Training, World
 
 
@@ -141,22 +141,17 @@ class Group:
         return RuleUpdate(total, jnp.sum(good)), seats, metrics
 
     def _step(self, rule: Rule, seat: Seat) -> tuple[Rule, Bool[Array, ""], Seat, Metrics]:
-        """Experience, the meta-gradient, and what Adam makes of it."""
+        """Recorded training, the meta-gradient through it, and what Adam makes of that."""
         play_key, validation_key, key = jax.random.split(seat.key, 3)
         member = eqx.tree_at(
             lambda m: m.lifetime.learner.agent,
             seat.member,
             rule.inform(seat.member.lifetime.learner.agent),
         )
-        member, rollouts, validation, played = self._play(member, play_key, validation_key)
+        live = self._train if self.config.collect == "fresh" else self._train_ahead
+        member, window, validation, played = live(rule, member, play_key, validation_key)
         result = meta_gradient(
-            self.problem,
-            rule,
-            pack(member.lifetime),
-            rollouts,
-            validation,
-            memory=self.config.memory,
-            mixed_mode=self.config.mixed_mode,
+            self.problem, rule, window, validation, mixed_mode=self.config.mixed_mode
         )
         good = all_finite((result.gradient, result.state, result.metrics))
         nothing = jax.tree.map(jnp.zeros_like, rule)
@@ -164,15 +159,33 @@ class Group:
         update, optimiser_state = self.meta_optimiser.update(gradient, seat.optimiser_state)
         update = choose(good, update, nothing)
         optimiser_state = choose(good, optimiser_state, seat.optimiser_state)
-        member = eqx.tree_at(lambda m: m.lifetime, member, unpack(result.state))
+        member = eqx.tree_at(lambda m: m.lifetime, member, result.state)
         metrics = result.metrics | played | {"meta_gradient_norm": norm(result.gradient)}
         seat = Seat(member, optimiser_state, seat.resets, seat.skipped + ~good, key)
         return update, good, seat, metrics
 
-    def _play(
-        self, member: Member, play_key: PRNGKeyArray, validation_key: PRNGKeyArray
-    ) -> tuple[Member, Rollout, Rollout, Metrics]:
-        """The batches of all inner updates and the one for validation, by the agent as it is."""
+    def _train(
+        self, rule: Rule, member: Member, play_key: PRNGKeyArray, validation_key: PRNGKeyArray
+    ) -> tuple[Member, Window[Lifetime], Rollout, Metrics]:
+        """The inner updates, each on a batch played by the agent as it then is; the updated agent
+        plays the rollout for validation."""
+
+        def play(world: World, lifetime: Lifetime, key: PRNGKeyArray):
+            return self.training.play(lifetime.learner.agent, world, key)
+
+        keys = jax.random.split(play_key, self.config.inner_updates)
+        window, world, played = train(
+            self.problem, rule, member.lifetime, member.world, keys, play, self.config.memory
+        )
+        agent = window.final.learner.agent
+        member, validation = self._validate(member, agent, validation_key)
+        return self._lived(member, world), window, validation, _totals(played)
+
+    def _train_ahead(
+        self, rule: Rule, member: Member, play_key: PRNGKeyArray, validation_key: PRNGKeyArray
+    ) -> tuple[Member, Window[Lifetime], Rollout, Metrics]:
+        """The same with all experience, that for validation included, by the agent as it was
+        before the updates."""
         agent = member.lifetime.learner.agent
 
         def one_batch(world: World, key: PRNGKeyArray):
@@ -181,17 +194,25 @@ class Group:
 
         keys = jax.random.split(play_key, self.config.inner_updates)
         world, (rollouts, played) = jax.lax.scan(one_batch, member.world, keys)
-        actors, validation, _ = acting.unroll(
-            self.task,
-            agent.policy,
-            member.validation_actors,
-            validation_key,
-            self.config.validation_rollout,
+        window = record(self.problem, rule, member.lifetime, rollouts, self.config.memory)
+        member, validation = self._validate(member, agent, validation_key)
+        return self._lived(member, world), window, validation, _totals(played)
+
+    def _validate(self, member: Member, agent: Agent, key: PRNGKeyArray) -> tuple[Member, Rollout]:
+        """A rollout for the meta-loss by the given agent, in the environments kept for that."""
+        actors, rollout, _ = acting.unroll(
+            self.task, agent.policy, member.validation_actors, key, self.config.validation_rollout
         )
+        return eqx.tree_at(lambda m: m.validation_actors, member, actors), rollout
+
+    def _lived(self, member: Member, world: World) -> Member:
+        """A meta-step older, in the world as it is now."""
         age = member.age + self.steps_per_meta_step
-        member = Member(member.lifetime, world, actors, age, member.budget)
-        totals = {name: jnp.sum(played[name]) for name in ("episodes", "episode_return")}
-        return member, rollouts, validation, totals
+        return eqx.tree_at(lambda m: (m.world, m.age), member, (world, age))
+
+
+def _totals(played: Metrics) -> Metrics:
+    return {name: jnp.sum(played[name]) for name in ("episodes", "episode_return")}
 
 
 def apply_updates(
