@@ -48,7 +48,7 @@ TINY = dict(
     log_every=2,
     check_every=0,
     budgets=(200, 100),
-    memory="full",  # the quickest to compile
+    memory="each",
 )
 
 
