@@ -142,6 +142,32 @@ def test_a_bad_meta_gradient_is_dropped_and_counted_and_its_agent_reset(rule, se
     assert population.all_finite((after.member.lifetime, after.optimiser_state))
 
 
+def behaviour_is_that_of(agent, rollout) -> bool:
+    logits = agent.policy(rollout.observation)
+    return np.allclose(logits, rollout.behaviour_logits, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("collect", ["fresh", "ahead"])
+def test_each_batch_is_played_by_the_agent_as_it_then_is_or_by_the_first(rule, collect):
+    config = DiscoverConfig(**TINY | dict(inner_updates=4, learning_rate=0.1, collect=collect))
+    group = Group.create(make("catch:rows=4,columns=3"), config)
+    keys = jax.random.split(jax.random.key(2), 3)
+    member = jax.jit(group.new_member)(rule, keys[0])
+    after, window, validation, _ = jax.jit(group.live)(rule, member, *keys[1:])
+    lifetime = member.lifetime
+    first, inner = lifetime.learner.agent, jax.jit(group.problem.inner)
+    for i in range(4):
+        rollout = jax.tree.map(lambda x, i=i: x[i], window.experience)
+        fresh = behaviour_is_that_of(lifetime.learner.agent, rollout)
+        assert fresh == (collect == "fresh" or i == 0)
+        assert behaviour_is_that_of(first, rollout) == (collect == "ahead" or i == 0)
+        lifetime, _ = inner(rule, lifetime, rollout)
+    last = lifetime.learner.agent
+    assert behaviour_is_that_of(last, validation) == (collect == "fresh")
+    assert behaviour_is_that_of(first, validation) == (collect == "ahead")
+    assert after.age == group.steps_per_meta_step
+
+
 def test_short_lifetimes_are_drawn_more_often(group, rule):
     keys = jax.random.split(jax.random.key(0), 3000)
     budgets = jax.jit(jax.vmap(lambda key: group.new_member(rule, key).budget))(keys)

@@ -148,8 +148,7 @@ class Group:
             seat.member,
             rule.inform(seat.member.lifetime.learner.agent),
         )
-        live = self._train if self.config.collect == "fresh" else self._train_ahead
-        member, window, validation, played = live(rule, member, play_key, validation_key)
+        member, window, validation, played = self.live(rule, member, play_key, validation_key)
         result = meta_gradient(
             self.problem, rule, window, validation, mixed_mode=self.config.mixed_mode
         )
@@ -163,6 +162,15 @@ class Group:
         metrics = result.metrics | played | {"meta_gradient_norm": norm(result.gradient)}
         seat = Seat(member, optimiser_state, seat.resets, seat.skipped + ~good, key)
         return update, good, seat, metrics
+
+    def live(
+        self, rule: Rule, member: Member, play_key: PRNGKeyArray, validation_key: PRNGKeyArray
+    ) -> tuple[Member, Window[Lifetime], Rollout, Metrics]:
+        """An agent's part of a meta-step, before any gradient: it plays and learns. Returns it as
+        it was, but for its world and age; its training, recorded; a rollout for validation; and
+        how many episodes ended, with the sum of their returns."""
+        train = self._train if self.config.collect == "fresh" else self._train_ahead
+        return train(rule, member, play_key, validation_key)
 
     def _train(
         self, rule: Rule, member: Member, play_key: PRNGKeyArray, validation_key: PRNGKeyArray
