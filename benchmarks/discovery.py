@@ -16,6 +16,7 @@ import sys
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from gymnax.environments import spaces
 from jaxtyping import Array, Int
 
@@ -34,7 +35,7 @@ from etude.meta.gradient import Memory, meta_gradient, record
 
 ENVS, STEPS, VALIDATION_STEPS = 32, 16, 32
 NETWORK = NetworkConfig(torso=(512, 512), model=256, head=256)
-PROBLEM = Discovery(adam(5e-4))
+PROBLEM = Discovery(optax.flatten(adam(5e-4)))
 
 
 class ManyActions(Catch):

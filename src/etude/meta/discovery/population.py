@@ -73,6 +73,8 @@ class Group:
     @staticmethod
     def create(task: Task, config: DiscoverConfig) -> "Group":
         training = Training.create(task, config.training(task.name))
+        # Adam on one vector, not on twenty arrays: the whole program is a sixth shorter to compile.
+        training = dataclasses.replace(training, optimiser=optax.flatten(training.optimiser))
         problem = Discovery(training.optimiser, config.meta_entropy_cost)
         optimiser = optax.chain(optax.clip_by_global_norm(config.meta_clip), scale_by_adam())
         return Group(task, config, training, problem, optimiser)

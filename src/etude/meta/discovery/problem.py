@@ -50,7 +50,9 @@ class Discovery(Problem[Rule, Lifetime, UpdateRecord]):
         rule, rollout, learner = params, experience, state.learner
         targets, rule_state = rule.targets(learner.agent, learner.rule_state, rollout)
         cost = rule.target_cost(targets, learner.rule_state, rollout)
-        value = state.value.update(learner.agent.policy(rollout.observation), rollout)
+        # The meta-value function does not depend on the rule: a reverse pass need not go there.
+        value = jax.lax.stop_gradient(state.value)
+        value = value.update(learner.agent.policy(rollout.observation), rollout)
         agent, optimiser_state, metrics = descend(
             rule, self.optimiser, learner, targets, rollout, gradient
         )

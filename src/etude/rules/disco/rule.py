@@ -193,7 +193,7 @@ class Disco(Rule[DiscoState, DiscoTargets]):
             qv_advantage=qv_advantage,
             normalised_qv_advantage=moments.normalise(qv_advantage),
         )
-        return estimates, moments, td_moments
+        return jax.lax.stop_gradient((estimates, moments, td_moments))
 
     def loss(
         self, agent: Agent, targets: DiscoTargets, rollout: Rollout
