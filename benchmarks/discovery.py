@@ -16,6 +16,7 @@ import sys
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Int
 
 from benchmarks.measure import Measured, measure
@@ -24,18 +25,17 @@ from etude.acting.jax_source import Actors, JaxSource
 from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner
 from etude.core.optim import adam
-from etude.core.packing import pack, unpack
 from etude.core.types import Rollout
 from etude.envs import Task, base
 from etude.envs.catch import Catch
-from etude.meta.config import Kept
+from etude.meta.config import Memory
 from etude.meta.discovery.meta_value import MetaValue
 from etude.meta.discovery.problem import Discovery, Lifetime
-from etude.meta.gradient import meta_gradient
+from etude.meta.gradient import meta_gradient, record
 
 ENVS, STEPS, VALIDATION_STEPS = 32, 16, 32
 NETWORK = NetworkConfig(torso=(512, 512), model=256, head=256)
-PROBLEM = Discovery(adam(5e-4))
+PROBLEM = Discovery(optax.flatten(adam(5e-4)))
 
 
 class ManyActions(Catch):
@@ -56,7 +56,7 @@ class Case:
     agents: int
     updates: int
     env: str = "catch:rows=5,columns=5"
-    memory: Kept = "nested"
+    memory: Memory = "nested"
     mixed_mode: bool = True
 
 
@@ -67,7 +67,7 @@ def start(task: Task, rule, key):
     agent = Agent(task.observation, task.num_actions, heads, NETWORK, key=keys[0])
     value = MetaValue.create(task.observation, key=keys[1])
     lifetime = Lifetime(Learner.create(agent, rule, PROBLEM.optimiser), value)
-    return pack(lifetime), JaxSource(task, ENVS).reset(agent, keys[2])
+    return lifetime, JaxSource(task, ENVS).reset(agent, keys[2])
 
 
 def cut(rollout: Rollout, at: Int[Array, "*N T"]) -> Rollout:
@@ -84,17 +84,12 @@ def cut(rollout: Rollout, at: Int[Array, "*N T"]) -> Rollout:
 def agent_step(case: Case, task: Task, rule, lifetime: Lifetime, actors: Actors, key):
     """One agent acts and learns; the gradient says how the rule should change."""
     steps = case.updates * STEPS
-    agent, length = unpack(lifetime.learner.agent), steps + VALIDATION_STEPS
+    agent, length = lifetime.learner.agent, steps + VALIDATION_STEPS
     actors, whole, _ = JaxSource(task, ENVS).collect(agent, actors, key, length)
-    result = meta_gradient(
-        PROBLEM,
-        rule,
-        lifetime,
-        cut(whole, jnp.arange(steps).reshape(-1, STEPS)),
-        cut(whole, jnp.arange(steps, steps + VALIDATION_STEPS)),
-        memory=case.memory,
-        mixed_mode=case.mixed_mode,
-    )
+    rollouts = cut(whole, jnp.arange(steps).reshape(-1, STEPS))
+    validation = cut(whole, jnp.arange(steps, steps + VALIDATION_STEPS))
+    window = record(PROBLEM, rule, lifetime, rollouts, case.memory)
+    result = meta_gradient(PROBLEM, rule, window, validation, mixed_mode=case.mixed_mode)
     return result, actors
 
 

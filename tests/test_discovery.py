@@ -48,7 +48,7 @@ TINY = dict(
     log_every=2,
     check_every=0,
     budgets=(200, 100),
-    memory="full",  # the quickest to compile
+    memory="each",
 )
 
 
@@ -140,6 +140,32 @@ def test_a_bad_meta_gradient_is_dropped_and_counted_and_its_agent_reset(rule, se
     np.testing.assert_array_equal(after.resets, [0, 1, 0])
     np.testing.assert_array_equal(after.optimiser_state[1].steps - 10**6, [1, 0, 1])
     assert population.all_finite((after.member.lifetime, after.optimiser_state))
+
+
+def behaviour_is_that_of(agent, rollout) -> bool:
+    logits = agent.logits(rollout)
+    return np.allclose(logits, rollout.behaviour_logits, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("collect", ["fresh", "ahead"])
+def test_each_batch_is_played_by_the_agent_as_it_then_is_or_by_the_first(rule, collect):
+    config = DiscoverConfig(**TINY | dict(inner_updates=4, learning_rate=0.1, collect=collect))
+    group = Group.create(make("catch:rows=4,columns=3"), config)
+    keys = jax.random.split(jax.random.key(2), 3)
+    member = jax.jit(group.new_member)(rule, keys[0])
+    after, window, validation, _ = jax.jit(group.live)(rule, member, *keys[1:])
+    lifetime = member.lifetime
+    first, inner = lifetime.learner.agent, jax.jit(group.problem.inner)
+    for i in range(4):
+        rollout = jax.tree.map(lambda x, i=i: x[i], window.experience)
+        fresh = behaviour_is_that_of(lifetime.learner.agent, rollout)
+        assert fresh == (collect == "fresh" or i == 0)
+        assert behaviour_is_that_of(first, rollout) == (collect == "ahead" or i == 0)
+        lifetime, _ = inner(rule, lifetime, rollout)
+    last = lifetime.learner.agent
+    assert behaviour_is_that_of(last, validation) == (collect == "fresh")
+    assert behaviour_is_that_of(first, validation) == (collect == "ahead")
+    assert after.age == group.steps_per_meta_step
 
 
 def test_short_lifetimes_are_drawn_more_often(group, rule):
@@ -279,8 +305,8 @@ def test_agents_of_the_population_are_told_what_the_rule_is_now(group):
     now = eqx.tree_at(lambda r: r.coefficients.bias, before, jnp.array([0.5, 0.25]))
     seat = jax.jit(group.new_seat)(before, jax.random.key(0))
     keys = jax.random.split(jax.random.key(1))
-    _, rollouts, validation, _ = jax.jit(group._play)(seat.member, *keys, now.context)
-    for told in (rollouts.context, validation.context):
+    _, window, validation, _ = jax.jit(group.live)(now, seat.member, *keys)
+    for told in (window.experience.context, validation.context):
         expected = jnp.broadcast_to(jax.nn.sigmoid(now.coefficients.bias), told.shape)
         np.testing.assert_array_equal(told, expected)
 

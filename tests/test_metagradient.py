@@ -1,8 +1,11 @@
 """The gradient through agent updates: against the released implementation, against itself computed
 in other ways, and against finite differences."""
 
+import dataclasses
 import functools
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,11 +14,10 @@ import pytest
 from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner
 from etude.core.moments import Moments
-from etude.core.packing import pack, unpack
-from etude.meta import gradient as metagradient
 from etude.meta.discovery.meta_value import MetaValue, MetaValueConfig
 from etude.meta.discovery.problem import Discovery, Lifetime
-from etude.meta.gradient import meta_gradient, nearest_divisor
+from etude.meta.gradient import meta_gradient, nearest_divisor, record, train
+from etude.meta.problem import Problem
 from etude.rules.disco.rule import Disco
 from etude.runs.storage import named_leaves
 from tests import parity
@@ -54,10 +56,10 @@ def test_the_released_meta_gradient(path):
     golden = parity.Golden(path)
     rule = parity.published_rule()
     rollouts = stack([golden.rollout(f"train{i}") for i in range(golden.config["inner_steps"])])
-    result = jax.jit(functools.partial(meta_gradient, Discovery(golden.optimiser)))(
-        rule, pack(golden.lifetime(rule)), rollouts, golden.rollout("valid")
+    result = compiled("nested", True, Discovery(golden.optimiser))(
+        rule, golden.lifetime(rule), rollouts, golden.rollout("valid")
     )
-    state = unpack(result.state)
+    state = result.state
 
     for theirs, expected in golden.under("meta_log").items():
         parity.assert_close(result.metrics[LOGS[theirs]], expected, 1e-9, theirs)
@@ -81,11 +83,11 @@ def assert_gradients_close(actual: dict, expected: dict, tolerance: float) -> No
 PROBLEM = Discovery(OPTIMISER)
 WAYS = [
     (memory, mixed_mode)
-    for memory in ("full", "remat", "nested")
+    for memory in ("each", "nested")
     for mixed_mode in (False, True)
-    if (memory, mixed_mode) != ("full", False)
+    if (memory, mixed_mode) != ("each", False)
 ]
-DISCO_WAYS = [way for way in WAYS if way != ("remat", True)]  # finite differences use that one
+DISCO_WAYS = [way for way in WAYS if way != ("each", True)]  # finite differences use that one
 
 
 def make_lifetime(learner: Learner) -> Lifetime:
@@ -103,15 +105,7 @@ def make_lifetime(learner: Learner) -> Lifetime:
 
 
 @pytest.fixture(scope="module")
-def one_loop():
-    """The first update is in the loop like all others, which leaves less to compile."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metagradient, "FEW", 0)
-        yield
-
-
-@pytest.fixture(scope="module")
-def disco(one_loop):
+def disco():
     """A rule, and the other arguments of its meta-gradient through 2 × 2 updates."""
     with jax.enable_x64(True):
         rule = random_like(lambda: Disco(CONFIG, key=jax.random.key(0)))
@@ -119,9 +113,15 @@ def disco(one_loop):
         yield rule, lifetime, stack([make_rollout(i) for i in range(4)]), make_rollout(4, steps=7)
 
 
-def compiled(memory="full", mixed_mode=False, problem=PROBLEM):
+def compiled(memory="each", mixed_mode=False, problem=PROBLEM):
     """Plain reverse-over-reverse unless told otherwise."""
-    return jax.jit(functools.partial(meta_gradient, problem, memory=memory, mixed_mode=mixed_mode))
+    return jax.jit(functools.partial(recorded_gradient, problem, memory, mixed_mode))
+
+
+def recorded_gradient(problem, memory, mixed_mode, params, state, experience, validation):
+    """The gradient through updates on experience that is there already."""
+    window = record(problem, params, state, experience, memory)
+    return meta_gradient(problem, params, window, validation, mixed_mode=mixed_mode)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ def check_finite_differences(arguments, monkeypatch, problem=PROBLEM, step: floa
     """
     monkeypatch.setattr(jax.lax, "stop_gradient", lambda x: x)
     rule, *others = arguments
-    function = compiled("remat", True, problem)
+    function = compiled("each", True, problem)
     random = np.random.default_rng(0)
     leaves, tree = jax.tree.flatten(rule)
     gradient = function(rule, *others).gradient
@@ -178,7 +178,10 @@ def test_vmap_over_agents_is_the_same_as_one_by_one(disco, plain):
     rule, lifetime, rollouts, validation = disco
     other = make_lifetime(make_learner(rule, scale=0.4))
     both = jax.jit(
-        jax.vmap(functools.partial(meta_gradient, PROBLEM), in_axes=(None, 0, None, None))
+        jax.vmap(
+            functools.partial(recorded_gradient, PROBLEM, "nested", True),
+            in_axes=(None, 0, None, None),
+        )
     )
     together = both(rule, stack([lifetime, other]), rollouts, validation)
     assert_same(jax.tree.map(lambda x: x[0], together), plain)
@@ -195,7 +198,7 @@ def test_nearest_divisor(n, divisor):
 
 
 @pytest.fixture(scope="module")
-def learned_discount(one_loop):
+def learned_discount():
     with jax.enable_x64(True):
         rule = LearnedDiscount(jnp.array(0.3), jnp.array(-0.5))
         make = lambda: Agent(  # noqa: E731
@@ -217,19 +220,106 @@ def test_a_rule_without_the_heads_of_disco(learned_discount):
         assert_same(compiled(memory, mixed_mode)(*learned_discount), expected)
 
 
-def test_the_first_update_apart_gives_the_same(learned_discount, monkeypatch):
-    expected = compiled()(*learned_discount)
-    monkeypatch.setattr(metagradient, "FEW", 8)
-    for memory, mixed_mode in (("full", False), ("nested", True)):
-        assert_same(compiled(memory, mixed_mode)(*learned_discount), expected)
+@pytest.mark.parametrize("memory", ["each", "nested"])
+def test_it_is_the_gradient_of_the_plain_program(learned_discount, memory):
+    """All updates and the outer loss as one function, differentiated by JAX."""
+    rule, lifetime, rollouts, validation = learned_discount
+    expected = jax.jit(jax.grad(composed(PROBLEM, lifetime, rollouts, validation)))(rule)
+    result = compiled(memory, True)(*learned_discount)
+    assert_gradients_close(named_leaves(result.gradient), named_leaves(expected), 1e-10)
 
 
-def test_packed_agents_give_the_same(learned_discount):
-    rule, lifetime, *others = learned_discount
-    expected = compiled()(*learned_discount)
-    result = compiled("nested", True)(rule, pack(lifetime), *others)
-    assert_same(unpack(result), expected)
+def composed(problem, state, experience, validation):
+    """The outer loss as a function of the parameters."""
+
+    def loss(params):
+        after, auxes = problem.begin(params, state), []
+        for i in range(len(jax.tree.leaves(experience)[0])):
+            after, aux = problem.inner(params, after, jax.tree.map(lambda x: x[i], experience))  # noqa: B023
+            auxes.append(aux)
+        return problem.outer(params, after, stack(auxes), validation)[0]
+
+    return loss
 
 
 def test_finite_differences_of_a_learned_discount(learned_discount, monkeypatch):
     check_finite_differences(learned_discount, monkeypatch)
+
+
+# --- Other parameters than a rule ----------------------------------------------------------------
+
+
+class Descent(eqx.Module):
+    """A start and step sizes, as MAML learns them; the number of restarts is no real number."""
+
+    start: Any
+    rate: Any
+    restarts: Any
+
+
+class Position(eqx.Module):
+    point: Any
+    velocity: Any
+    steps: Any
+    key: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class FromLearnedStart(Problem[Descent, Position, dict]):
+    """Gradient descent with momentum from a point that is itself meta-learned."""
+
+    def begin(self, params, state):
+        return dataclasses.replace(state, point=params.start)
+
+    def inner(self, params, state, experience, gradient=None):
+        slope = jax.grad(lambda x: jnp.sum(jnp.cos(experience * x) * x))(state.point)
+        velocity = 0.9 * state.velocity - params.rate * slope
+        after = Position(state.point + velocity, velocity, state.steps + 1, state.key)
+        return after, {"slope": jnp.sum(slope**2), "steps": state.steps}
+
+    def outer(self, params, state, aux, experience):
+        loss = jnp.sum((state.point - experience) ** 2) + 0.1 * jnp.mean(aux["slope"])
+        return loss * jnp.sum(params.rate), (state, {"meta_loss": loss, "steps": aux["steps"]})
+
+
+@pytest.mark.parametrize("memory", ["each", "nested"])
+def test_a_start_that_is_learned(memory):
+    problem, random = FromLearnedStart(), np.random.default_rng(0)
+    start, target = (jnp.asarray(random.normal(size=3)) for _ in range(2))
+    rate = jnp.array([0.1, 0.2, 0.05])
+    state = Position(jnp.zeros(3), jnp.full(3, 0.1), jnp.array(7), jax.random.key(0))
+    parts = jnp.asarray(random.normal(size=(6, 3)))
+
+    def loss(start, rate):
+        params = Descent(start, rate, jnp.array(2))
+        return composed(problem, state, parts, target)(params)
+
+    expected = jax.grad(loss, (0, 1))(start, rate)
+    params = Descent(start, rate, jnp.array(2))
+    result = compiled(memory, True, problem)(params, state, parts, target)
+    np.testing.assert_allclose(result.gradient.start, expected[0], rtol=1e-10)
+    np.testing.assert_allclose(result.gradient.rate, expected[1], rtol=1e-10)
+    assert result.gradient.restarts is None
+    np.testing.assert_array_equal(result.metrics["steps"], np.arange(7, 13))
+    assert result.state.steps == 13
+
+
+@pytest.mark.parametrize("memory", ["each", "nested"])
+def test_a_window_is_played_as_it_is_learned(memory):
+    """The experience of each update may depend on the state as it then is."""
+    problem = FromLearnedStart()
+    state = Position(jnp.zeros(2), jnp.zeros(2), jnp.array(0), jax.random.key(0))
+    params = Descent(jnp.ones(2), jnp.full(2, 0.1), jnp.array(0))
+
+    def play(source, state, key):
+        return source + 1, state.point + source, state.steps
+
+    window, source, log = train(problem, params, state, jnp.array(0.0), jnp.arange(4), play, memory)
+    assert source == 4 and log.tolist() == [0, 1, 2, 3]
+    after = problem.begin(params, state)
+    for i in range(4):
+        np.testing.assert_allclose(window.experience[i], after.point + i, rtol=1e-12)
+        after, _ = problem.inner(params, after, window.experience[i])
+    np.testing.assert_allclose(window.final.point, after.point, rtol=1e-12)
+    again = record(problem, params, state, window.experience, memory)
+    jax.tree.map(np.testing.assert_array_equal, again.aux, window.aux)

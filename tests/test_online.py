@@ -15,7 +15,6 @@ from etude.core.learner import Learner
 from etude.core.returns import lambda_returns
 from etude.envs import make
 from etude.errors import UserError
-from etude.meta.gradient import meta_gradient
 from etude.meta.online import Life, OnlineProblem, reference_rule
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticTargets
 from etude.rules.frodo import Frodo, FrodoConfig
@@ -28,7 +27,7 @@ from etude.training.presets import resolve
 from etude.training.run import Setup, open_folder, run, train
 from tests.conftest import random_like
 from tests.test_learner import ACTIONS, OBSERVATION, OPTIMISER, dead_leaves, make_rollout, stack
-from tests.test_metagradient import check_finite_differences
+from tests.test_metagradient import check_finite_differences, compiled
 
 SMALL = dict(batch=8, rollout=4, torso=(16,), learning_rate=1e-2, log_every=5, inner_updates=2)
 
@@ -36,19 +35,11 @@ SMALL = dict(batch=8, rollout=4, torso=(16,), learning_rate=1e-2, log_every=5, i
 # --- Exact ---------------------------------------------------------------------------------------
 
 
-class Recorded(OnlineProblem):
-    """The experience of an update is a rollout that was made before."""
-
-    def _play(self, state, key, length=None):
-        totals = ("episodes", "episode_return", "episode_length")
-        return state.world, key, {name: jnp.zeros(()) for name in totals}
-
-
-def make_problem(optimiser=OPTIMISER, **settings) -> Recorded:
+def make_problem(optimiser=OPTIMISER, **settings) -> OnlineProblem:
     config = resolve(TrainRequest(env="catch", learn_rule=True, **settings), "frodo")
     training = Training.create(make("catch"), config)
     training = dataclasses.replace(training, optimiser=optimiser)
-    return Recorded(training, reference_rule("actor_critic:td_lambda=0.9"))
+    return OnlineProblem(training, reference_rule("actor_critic:td_lambda=0.9"))
 
 
 def make_life(rule, problem) -> Life:
@@ -60,9 +51,7 @@ def make_life(rule, problem) -> Life:
     warm = jax.tree.map(lambda x: x + (5 if x.dtype == int else 0.1), learner.optimiser_state)
     learner = Learner(learner.agent, warm, learner.rule_state)
     moments = jax.tree.map(lambda x: x + 0.3, problem.reference.init(learner.agent))
-    with jax.enable_x64(False):  # environments count in 32 bits
-        world = jax.jit(problem.training.init)(ActorCritic(), jax.random.key(0)).world
-    return Life(learner, world, moments)
+    return Life(learner, moments)
 
 
 CASES = {
@@ -97,7 +86,7 @@ def test_finite_differences(case, monkeypatch):
     rule, problem = random_like(create), make_problem(**settings)
     life = make_life(rule, problem)
     experience = stack([make_rollout(i) for i in range(3)]), make_rollout(3, steps=7)
-    plain = jax.jit(lambda rule: meta_gradient(problem, rule, life, *experience))(rule)
+    plain = compiled("nested", True, problem)(rule, life, *experience)
     assert dead_leaves(plain.gradient) == []
     check_finite_differences((rule, life, *experience), monkeypatch, problem)
 
@@ -131,13 +120,11 @@ def test_the_outer_targets_are_constants(create, number):
     rule, problem = random_like(create), make_problem(optimiser=optim.make_optimiser("sgd", 0.1))
     life = make_life(rule, problem)
     updates, last = stack([make_rollout(i) for i in range(number)]), make_rollout(3, steps=7)
-    function = jax.jit(lambda rule: meta_gradient(problem, rule, life, updates, last))
-    found = function(rule)
+    found = compiled("nested", True, problem)(rule, life, updates, last)
     constant, _ = problem.reference.targets(found.state.learner.agent, life.reference_state, last)
     pinned = dataclasses.replace(problem, reference=Pinned(constant, problem.reference.config))
-    loss = jax.jit(
-        lambda rule: meta_gradient(pinned, rule, life, updates, last).metrics["meta_loss"]
-    )
+    function = compiled("nested", True, pinned)
+    loss = lambda rule: function(rule, life, updates, last).metrics["meta_loss"]  # noqa: E731
     leaves, tree = jax.tree.flatten(rule)
     random, step = np.random.default_rng(0), 1e-5
     for i, (name, slope) in enumerate(named_leaves(found.gradient).items()):

@@ -1,4 +1,4 @@
-"""Agents as one vector: the same agent, whatever holds it."""
+"""Trees as one vector: the same tree, whatever holds it."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import numpy as np
 from etude.core.agent import Agent, Heads, NetworkConfig
 from etude.core.learner import Learner
 from etude.core.optim import adam
-from etude.core.packing import PackedAgent, pack, unpack
+from etude.core.packing import Packed
 from etude.rules.actor_critic import ActorCritic
 from tests.conftest import random_like
 
@@ -24,27 +24,32 @@ def assert_equal(actual, expected) -> None:
     jax.tree.map(np.testing.assert_array_equal, actual, expected)
 
 
-def test_packed_agents_predict_the_same():
-    agent, observation = make_agent(), jnp.ones((2, 4))
-    packed = pack(agent)
-    assert isinstance(packed, Agent) and isinstance(packed, PackedAgent)
-    assert packed.num_actions == agent.num_actions
-    embedding, action = agent.torso(observation), jnp.array([0, 2])
-    start = agent.consider(embedding)
-    assert_equal(packed.predict(embedding), agent.predict(embedding))
-    assert_equal(packed.act(None, observation), agent.act(None, observation))
-    assert_equal(packed.consider(embedding), start)
-    assert_equal(packed.predict_action(start, action), agent.predict_action(start, action))
-    assert_equal(packed.predict_actions(start), agent.predict_actions(start))
-
-
-def test_every_agent_in_a_tree_is_packed_and_unpacked_again():
+def test_a_tree_is_packed_and_unpacked_again():
     learner = Learner.create(make_agent(), ActorCritic(), adam(1e-3))
-    packed = pack(learner)
-    vectors = [x for x in jax.tree.leaves(packed) if x.ndim]
-    assert len(vectors) == 3, "the agent and two averages of its gradient"
-    assert_equal(unpack(packed), learner)
-    assert_equal(unpack(learner), learner)
+    packed = Packed.pack(learner)
+    assert [x.ndim for x in packed.vectors.values()] == [1]
+    assert len(jax.tree.leaves(packed)) == 2, "the vector, and how many steps Adam has made"
+    assert_equal(packed.unpack(), learner)
+
+
+def test_numbers_of_several_types_keep_them():
+    tree = {
+        "half": jnp.ones((2, 3), jnp.bfloat16),
+        "key": jax.random.key(3),
+        "none": None,
+        "single": [jnp.arange(4.0), jnp.zeros(())],
+        "whole": jnp.arange(3),
+    }
+    packed = Packed.pack(tree)
+    assert {kind: x.shape for kind, x in packed.vectors.items()} == {
+        "bfloat16": (6,),
+        "float32": (5,),
+    }
+    unpacked = packed.unpack()
+    assert jax.random.key_data(unpacked.pop("key")).tolist() == [0, 3]
+    del tree["key"]
+    assert_equal(unpacked, tree)
+    assert_equal(Packed.pack({"whole": jnp.arange(3)}).unpack(), {"whole": jnp.arange(3)})
 
 
 def test_the_gradient_of_a_packed_agent_is_the_packed_gradient():
@@ -52,4 +57,5 @@ def test_the_gradient_of_a_packed_agent_is_the_packed_gradient():
         return jnp.sum(jnp.square(agent.act(None, jnp.ones((2, 4)))[1]))
 
     agent = make_agent()
-    assert_equal(unpack(jax.grad(loss)(pack(agent))), jax.grad(loss)(agent))
+    gradient = jax.grad(lambda packed: loss(packed.unpack()))(Packed.pack(agent))
+    assert_equal(gradient.unpack(), jax.grad(loss)(agent))

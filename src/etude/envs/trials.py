@@ -11,11 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from etude.envs import base
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from etude.core.trees import choose
 from etude.core.types import EXPECTED_REWARD
+from etude.envs import base
 
 
 @runtime_checkable

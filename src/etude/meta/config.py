@@ -2,5 +2,7 @@
 
 from typing import Literal
 
-Kept = Literal["full", "remat", "nested"]
-"""What a backward pass through updates keeps in memory."""
+Memory = Literal["each", "nested"]
+"""Which states of a window are recorded: that before each update, or before every √N-th."""
+Collect = Literal["fresh", "ahead"]
+"""Who plays what is learned from: the agent as it then is, or as it was before the window."""

@@ -1,14 +1,17 @@
-"""The gradient of an outer loss through N agent updates, with respect to the rule. It is exact.
+"""The gradient of an outer loss through N agent updates, with respect to what is meta-learned.
 
-What differs is only how it is computed. Memory: all that the updates computed (`full`), or each
-update's inputs and what rules and learner marked to be kept (`remat`), or the inputs of every
-√N-th update (`nested`), the rest being computed again. And the order of differentiation:
-the backward pass through an inner gradient is itself a pass through a backward pass, for which
-mixed mode has a cheaper form.
+Train first, differentiate after. A window of ordinary training is recorded without any gradient:
+the experience of each update and the states between them. Then the gradient, which is exact, is
+taken by a reverse pass over the recorded updates, each of which is computed once more where its
+derivative is needed. So experience may come from anywhere, and is a constant.
+
+Memory: the state before each update is recorded (`each`), or that before every √N-th (`nested`),
+from which the reverse pass computes the states in between.
 """
 
 import math
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,99 +19,189 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from etude.core.agent import Agent
-from etude.core.learner import loss_gradient, mean_loss
+from etude.core.learner import Gradient, loss_gradient, mean_loss
+from etude.core.packing import Packed
 from etude.core.remat import remat
 from etude.core.rule import Rule
 from etude.core.types import Metrics, Rollout
-from etude.meta.config import Kept
+from etude.meta.config import Memory
 from etude.meta.problem import Problem
 
+Params = TypeVar("Params")
 State = TypeVar("State")
+Source = TypeVar("Source")
+
+Play = Callable[[Source, State, Any], tuple[Source, PyTree[Array], PyTree[Array]]]
+"""From a source of experience, the state and a random key (or whatever else an update starts with):
+the source afterwards, the experience of an update, and anything to log."""
+
+
+class Window(eqx.Module, Generic[State]):
+    """Ordinary training, recorded: all that a gradient through it needs."""
+
+    start: State
+    """Before the problem's `begin`."""
+    states: Packed[State]
+    """Before each chunk of updates, stacked along a first axis."""
+    experience: PyTree[Array]
+    """Of each update, stacked."""
+    aux: PyTree[Array]
+    """Of each update, stacked."""
+    final: State
+
+    @property
+    def chunk(self) -> int:
+        """How many updates follow each recorded state."""
+        return length_of(self.experience) // length_of(self.states)
 
 
 class MetaGradient(NamedTuple):
-    gradient: Rule
-    """Of the meta-loss with respect to every leaf of the rule, itself a tree of the rule's form."""
+    gradient: PyTree[Array]
+    """Of the meta-loss with respect to every real number of the parameters, in their form."""
     state: PyTree
-    """What the updates changed, after them."""
+    """After the updates and the outer loss."""
     metrics: Metrics
 
 
-def meta_gradient(
-    problem: Problem[State, PyTree],
-    rule: Rule,
+# --- Recording -----------------------------------------------------------------------------------
+
+
+def train(
+    problem: Problem[Params, State, Any],
+    params: Params,
+    state: State,
+    source: Source,
+    keys: PyTree[Array],
+    play: Play[Source, State],
+    memory: Memory = "nested",
+) -> tuple[Window[State], Source, PyTree[Array]]:
+    """Plays and updates once for each of `keys`, each time with the state as it then is.
+
+    Returns the window, the source afterwards, and the logs of all updates, stacked.
+    """
+    start, state = state, problem.begin(params, state)
+
+    def update(carry, key):
+        source, packed = carry
+        state = packed.unpack()
+        source, experience, log = play(source, state, key)
+        state, aux = problem.inner(params, state, experience)
+        return (source, Packed.pack(state)), (experience, aux, log)
+
+    def chunk(carry, keys):
+        carry_after, recorded = _scan(update, carry, keys)
+        return carry_after, (carry[1], recorded)
+
+    chunks = _in_chunks(keys, chunk_length(length_of(keys), memory))
+    carry, (states, recorded) = jax.lax.scan(chunk, (source, Packed.pack(state)), chunks)
+    experience, aux, log = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), recorded)
+    return Window(start, states, experience, aux, carry[1].unpack()), carry[0], log
+
+
+def record(
+    problem: Problem[Params, State, Any],
+    params: Params,
     state: State,
     experience: PyTree[Array],
-    validation: PyTree[Array],
-    *,
-    memory: Kept = "nested",
-    mixed_mode: bool = True,
-) -> MetaGradient:
-    """Updates once on each part of `experience` (stacked along a first axis: rollouts, or whatever
-    the problem takes), and differentiates the loss.
+    memory: Memory = "nested",
+) -> Window[State]:
+    """The window of updates on experience that was collected before, stacked along a first axis."""
 
-    Rollouts are constants: an agent's influence on its own experience is not differentiated. With
-    the state's agents packed (`etude.packing`), the program compiles faster.
-    """
-    gradient = mixed_mode_gradient if mixed_mode else loss_gradient
+    def play(source, state, part):
+        return source, part, None
 
-    def meta_loss(rule: Rule):
-        def step(state, part):
-            return problem.inner(rule, state, part, gradient)
-
-        after, aux = scan(step, state, experience, memory)
-        return problem.outer(rule, after, aux, validation)
-
-    gradients, (after, metrics) = jax.grad(meta_loss, has_aux=True)(rule)
-    return MetaGradient(gradients, after, metrics)
+    return train(problem, params, state, None, experience, play, memory)[0]
 
 
-FEW = 8
-"""Up to this many updates, the first one is compiled apart from the others."""
+def chunk_length(updates: int, memory: Memory) -> int:
+    """How many updates follow each recorded state. `nested` splits N into a product of two numbers
+    near its root; a prime N has none, and is recorded like `each`."""
+    return 1 if memory == "each" else nearest_divisor(updates)
 
 
-def scan(step, state: State, xs: PyTree[Array], memory: Kept) -> tuple[State, PyTree]:
-    """`jax.lax.scan`, of which a backward pass holds as much as `memory` says.
-
-    What the first update starts from does not depend on the rule, so half of its backward pass is
-    not needed. A loop has one body for all, and cannot leave it out. Among few updates the first
-    counts enough to have its own.
-    """
-    if length_of(xs) > FEW:
-        return _loop(step, state, xs, memory)
-    first, others = (jax.tree.map(lambda x, at=at: x[at], xs) for at in (0, slice(1, None)))
-    state, first_aux = step(state, first)
-    state, aux = _loop(step, state, others, memory)
-    return state, jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), first_aux, aux)
+def nearest_divisor(n: int) -> int:
+    """The largest divisor of n that is no more than its root."""
+    return next((d for d in range(math.isqrt(n), 0, -1) if n % d == 0), 1)
 
 
 def length_of(xs: PyTree[Array]) -> int:
     return jax.tree.leaves(xs)[0].shape[0]
 
 
-def _loop(step, state: State, xs: PyTree[Array], memory: Kept) -> tuple[State, PyTree]:
-    """`nested` splits N into a product of two numbers near its root; a prime N has none, and is
-    run like `remat`."""
-    if memory == "full":
-        return jax.lax.scan(step, state, xs)
-    step = remat(step)
-    length = length_of(xs)
-    inner = nearest_divisor(length) if memory == "nested" else 1
-    if inner == 1:
-        return jax.lax.scan(step, state, xs)
-
-    @remat
-    def several(state, xs):
-        return jax.lax.scan(step, state, xs)
-
-    chunks = jax.tree.map(lambda x: x.reshape(-1, inner, *x.shape[1:]), xs)
-    state, aux = jax.lax.scan(several, state, chunks)
-    return state, jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), aux)
+def _in_chunks(xs: PyTree[Array], chunk: int) -> PyTree[Array]:
+    return jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), xs)
 
 
-def nearest_divisor(n: int) -> int:
-    """The largest divisor of n that is no more than its root."""
-    return next((d for d in range(math.isqrt(n), 0, -1) if n % d == 0), 1)
+def _scan(step, carry, xs: PyTree[Array]):
+    """`jax.lax.scan`, without a loop where there is but one step."""
+    return jax.lax.scan(step, carry, xs, unroll=length_of(xs) == 1)
+
+
+# --- Differentiating -----------------------------------------------------------------------------
+
+
+def meta_gradient(
+    problem: Problem[Params, State, Any],
+    params: Params,
+    window: Window[State],
+    validation: PyTree[Array],
+    *,
+    mixed_mode: bool = True,
+) -> MetaGradient:
+    """The gradient of the problem's outer loss on `validation` through the window's updates.
+
+    The window must have been recorded with these parameters. Experience is a constant: an agent's
+    influence on what it sees is not differentiated.
+    """
+
+    def outer(params, state, aux):
+        return problem.outer(params, state, aux, validation)
+
+    loss, pullback, (after, metrics) = eqx.filter_vjp(
+        outer, params, window.final, window.aux, has_aux=True
+    )
+    to_params, to_state, to_aux = pullback(jnp.ones_like(loss))
+    gradient = mixed_mode_gradient if mixed_mode else loss_gradient
+    more, to_state = _through_updates(problem, params, window, to_state, to_aux, gradient)
+    _, pullback = eqx.filter_vjp(lambda params: problem.begin(params, window.start), params)
+    (at_begin,) = pullback(to_state)
+    total = jax.tree.map(lambda *parts: sum(parts), to_params, more, at_begin)
+    return MetaGradient(total, after, metrics)
+
+
+def _through_updates(
+    problem: Problem[Params, State, Any],
+    params: Params,
+    window: Window[State],
+    to_state: PyTree[Array],
+    to_aux: PyTree[Array],
+    gradient: Gradient,
+) -> tuple[PyTree[Array], PyTree[Array]]:
+    """The cotangents of the parameters and of the first state, given those of the last state and
+    of each update's `aux`."""
+
+    def step(params, packed, part):
+        state, aux = problem.inner(params, packed.unpack(), part, gradient)
+        return Packed.pack(state), aux
+
+    step = step if window.chunk == 1 else remat(step)
+
+    def back(carry, recorded):
+        to_params, to_state = carry
+        states, experience, to_aux = recorded
+        _, pullback = eqx.filter_vjp(
+            lambda params, state: _scan(lambda s, x: step(params, s, x), state, experience),
+            params,
+            states,
+        )
+        more, to_state = pullback((to_state, to_aux))
+        return (jax.tree.map(jnp.add, to_params, more), to_state), None
+
+    nothing = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
+    last = Packed.pack(to_state)
+    chunks = (window.states, *_in_chunks((window.experience, to_aux), window.chunk))
+    (to_params, first), _ = jax.lax.scan(back, (nothing, last), chunks, reverse=True)
+    return to_params, first.unpack()
 
 
 @jax.custom_vjp

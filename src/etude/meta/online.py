@@ -21,7 +21,7 @@ from etude.core.learner import Gradient, Learner, descend, loss_gradient, mean_l
 from etude.core.types import Metrics, Rollout
 from etude.envs import Task
 from etude.errors import UserError
-from etude.meta.gradient import meta_gradient
+from etude.meta.gradient import meta_gradient, train
 from etude.meta.problem import Problem
 from etude.rules import Rule
 from etude.settings import join_spec, split_spec
@@ -33,10 +33,9 @@ REVISE_FLOOR = 0.1
 
 
 class Life(eqx.Module):
-    """All that changes within a window."""
+    """All that the updates of a window change."""
 
     learner: Learner
-    world: World
     reference_state: PyTree[Array]
 
 
@@ -50,8 +49,8 @@ class UpdateRecord(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class OnlineProblem(Problem[Life, UpdateRecord]):
-    """Trajectories are played as they are needed: the experience of an update is a random key."""
+class OnlineProblem(Problem[Rule, Life, UpdateRecord]):
+    """The loss of a reference rule after updates under the rule that learns."""
 
     training: Training
     reference: Rule
@@ -63,10 +62,9 @@ class OnlineProblem(Problem[Life, UpdateRecord]):
         return online
 
     def inner(
-        self, rule: Rule, state: Life, experience: Any, gradient: Gradient = loss_gradient
+        self, params: Rule, state: Life, experience: Rollout, gradient: Gradient = loss_gradient
     ) -> tuple[Life, UpdateRecord]:
-        learner = state.learner
-        world, rollout, played = self._play(rule, state, experience)
+        rule, rollout, learner = params, experience, state.learner
         targets, rule_state = rule.targets(learner.agent, learner.rule_state, rollout)
         cost = rule.target_cost(targets, learner.rule_state, rollout)
         revision = jnp.zeros_like(cost)
@@ -76,32 +74,23 @@ class OnlineProblem(Problem[Life, UpdateRecord]):
             rule, self.training.optimiser, learner, targets, rollout, gradient
         )
         learner = Learner(agent, optimiser_state, rule_state)
-        record = UpdateRecord(cost, revision, metrics | played)
-        return Life(learner, world, state.reference_state), record
+        return Life(learner, state.reference_state), UpdateRecord(cost, revision, metrics)
 
     def outer(
-        self, rule: Rule, state: Life, aux: UpdateRecord, experience: Any
+        self, params: Rule, state: Life, aux: UpdateRecord, experience: Rollout
     ) -> tuple[Float[Array, ""], tuple[Life, Metrics]]:
-        length = self.online.outer_rollout
-        world, rollout, played = self._play(rule, state, experience, length)
         loss, reference_state = self._reference_loss(
-            state.learner.agent, state.reference_state, rollout
+            state.learner.agent, state.reference_state, experience
         )
         total = loss + jnp.mean(aux.cost)
         if weight := self.online.revise:
             size = jnp.maximum(jnp.abs(jax.lax.stop_gradient(loss)), REVISE_FLOOR)
             # The first of these agents is as it was before the window: no rule answers for it.
             total = total + weight / size * jnp.mean(aux.revision[1:])
-        metrics = {name: _over_window(name, x) for name, x in aux.metrics.items()}
-        metrics |= {name: metrics[name] + played[name] for name in COUNTED}
+        metrics = {name: jnp.mean(x, axis=0) for name, x in aux.metrics.items()}
         metrics |= {"outer_loss": loss, "meta_loss": total}
-        after = Life(state.learner, world, reference_state)
+        after = Life(state.learner, reference_state)
         return total, jax.lax.stop_gradient((after, metrics))
-
-    def _play(self, rule: Rule, state: Life, key: PRNGKeyArray, length: int | None = None):
-        rule, agent, world = jax.lax.stop_gradient((rule, state.learner.agent, state.world))
-        played = self.training.play(agent, world, key, length, rule.context)
-        return jax.lax.stop_gradient(played)
 
     def _reference_loss(
         self, agent: Agent, state: PyTree[Array], rollout: Rollout
@@ -112,11 +101,13 @@ class OnlineProblem(Problem[Life, UpdateRecord]):
 
 
 COUNTED = ("episodes", "episode_return", "episode_length")
-"""Metrics that add up over a window; of all others it is the mean that counts."""
+"""What adds up over a window; of anything else it is the mean over the updates that counts."""
 
 
-def _over_window(name: str, x: Array) -> Array:
-    return jnp.sum(x, axis=0) if name in COUNTED else jnp.mean(x, axis=0)
+def _over_window(played: Metrics, last: Metrics) -> Metrics:
+    """Of all that was played: that of each update, stacked, and that for the outer loss."""
+    means = {name: jnp.mean(x, axis=0) for name, x in played.items()}
+    return means | {name: jnp.sum(played[name], axis=0) + last[name] for name in COUNTED}
 
 
 class OnlineState(eqx.Module):
@@ -162,20 +153,30 @@ class OnlineTraining:
 
     def iterate(self, state: OnlineState) -> tuple[OnlineState, Metrics]:
         """One window: M updates of the agent, one of the rule."""
-        number = self.problem.online.inner_updates
-        outer_key, key, *keys = jax.random.split(state.key, 2 + number)
-        life = Life(state.learner, state.world, state.reference_state)
-        result = meta_gradient(
-            self.problem, state.rule, life, jnp.stack(keys), outer_key, memory="full"
+        training, online, context = self.problem.training, self.problem.online, state.rule.context
+        outer_key, key, *keys = jax.random.split(state.key, 2 + online.inner_updates)
+
+        def play(world: World, life: Life, key: PRNGKeyArray):
+            return training.play(life.learner.agent, world, key, context=context)
+
+        life = Life(state.learner, state.reference_state)
+        window, world, played = train(
+            self.problem, state.rule, life, state.world, jnp.stack(keys), play, memory="each"
         )
+        agent = window.final.learner.agent
+        world, last, last_played = training.play(
+            agent, world, outer_key, online.outer_rollout, context
+        )
+        result = meta_gradient(self.problem, state.rule, window, last)
         old = cast(Any, state.rule)
         updates, meta_state = self.meta_optimiser.update(
             cast(Any, result.gradient), state.meta_optimiser_state, old
         )
         rule = cast(Rule, optax.apply_updates(old, updates))
         learner = result.state.learner
-        metrics = result.metrics | {"meta_gradient_norm": norm(result.gradient)}
-        world, reference_state = result.state.world, result.state.reference_state
+        metrics = result.metrics | _over_window(played, last_played)
+        metrics |= {"meta_gradient_norm": norm(result.gradient)}
+        reference_state = result.state.reference_state
         return OnlineState(rule, meta_state, learner, world, reference_state, key), metrics
 
     def run(

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from etude.core.config import NetworkConfig
 from etude.errors import UserError
-from etude.meta.config import Kept
+from etude.meta.config import Collect, Memory
 from etude.settings import (
     SEED_RANGE,
     check_types,
@@ -87,9 +87,13 @@ class DiscoverConfig:
     """λ of the meta-value function's V-trace."""
     value_learning_rate: float = 3e-3
     """Step size of the meta-value function."""
-    memory: Kept = "nested"
-    """What the backward pass keeps: full (everything), remat (each update's inputs) or nested
-    (those of every √N-th update)."""
+    collect: Collect = "fresh"
+    """Who plays what is learned from: in each update, and after the last one for validation, the
+    agent as it then is (fresh), or the agent before the first update all of it (ahead, as the
+    released notebook does with two updates; with ten it ruins learning)."""
+    memory: Memory = "nested"
+    """Which states are recorded for the meta-gradient: that before each update (each), or before
+    every √N-th update (nested), those in between being computed once more."""
     mixed_mode: bool = True
     """Whether inner gradients are differentiated forward over reverse, which is cheaper."""
 

@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from etude.core.agent import Agent, Heads, NetworkConfig
 from etude.core.moments import Moments
 from etude.core.optim import adam
-from etude.core.packing import unpack
 from etude.core.returns import signed_parabolic, vtrace
 from etude.core.types import Rollout
 from etude.settings import check_types, is_count, is_positive, is_share, require
@@ -121,7 +120,6 @@ class MetaValue(eqx.Module):
 
 def _raw_values(network: Agent, rollout: Rollout) -> Float[Array, "T1 B"]:
     """The network's outputs: squashed values."""
-    network = unpack(network)
     return network.predict(network.unroll(rollout))["value"][..., 0]
 
 

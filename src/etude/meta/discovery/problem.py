@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 
 from etude.core.distributions import entropy, log_prob
 from etude.core.learner import Gradient, Learner, descend, loss_gradient
-from etude.core.packing import unpack
 from etude.core.rule import Rule
 from etude.core.types import Metrics, Rollout
 from etude.meta.discovery.meta_value import MetaValue
@@ -32,7 +31,7 @@ class UpdateRecord(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class Discovery(Problem[Lifetime, UpdateRecord]):
+class Discovery(Problem[Rule, Lifetime, UpdateRecord]):
     """DiscoRL's problem (Oh et al., Nature 2025): an agent's return after N updates.
 
     The meta-loss is a policy gradient on the validation rollout with the normalised advantage of a
@@ -45,14 +44,15 @@ class Discovery(Problem[Lifetime, UpdateRecord]):
     """Weight of the updated policy's entropy."""
 
     def inner(
-        self, rule: Rule, state: Lifetime, experience: Rollout, gradient: Gradient = loss_gradient
+        self, params: Rule, state: Lifetime, experience: Rollout, gradient: Gradient = loss_gradient
     ) -> tuple[Lifetime, UpdateRecord]:
         """Agent and meta-value function learn from the same rollout and the same policy."""
-        rollout = experience
-        learner = state.learner
+        rule, rollout, learner = params, experience, state.learner
         targets, rule_state = rule.targets(learner.agent, learner.rule_state, rollout)
         cost = rule.target_cost(targets, learner.rule_state, rollout)
-        value = state.value.update(learner.agent.logits(rollout), rollout)
+        # The meta-value function does not depend on the rule: a reverse pass need not go there.
+        value = jax.lax.stop_gradient(state.value)
+        value = value.update(learner.agent.logits(rollout), rollout)
         agent, optimiser_state, metrics = descend(
             rule, self.optimiser, learner, targets, rollout, gradient
         )
@@ -60,10 +60,10 @@ class Discovery(Problem[Lifetime, UpdateRecord]):
         return lifetime, UpdateRecord(cost, metrics["loss"])
 
     def outer(
-        self, rule: Rule, state: Lifetime, aux: UpdateRecord, experience: Rollout
+        self, params: Rule, state: Lifetime, aux: UpdateRecord, experience: Rollout
     ) -> tuple[Float[Array, ""], tuple[Lifetime, Metrics]]:
-        validation = experience
-        agent = unpack(state.learner.agent)
+        rule, validation = params, experience
+        agent = state.learner.agent
         logits = agent.logits(validation)
         evaluation = state.value.evaluate(logits, validation)
         value = state.value.observe(evaluation, validation)

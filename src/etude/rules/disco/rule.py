@@ -11,7 +11,6 @@ from etude.core.agent import Agent, Heads
 from etude.core.distributions import entropy, kl_divergence, select_action
 from etude.core.moments import Moments
 from etude.core.nn import LSTMState
-from etude.core.packing import unpack
 from etude.core.remat import keep
 from etude.core.returns import categorical_mean, retrace, two_hot_cross_entropy
 from etude.core.rule import Rule
@@ -151,7 +150,6 @@ class Disco(Rule[DiscoState, DiscoTargets]):
             q = categorical_mean(q_logits, self.config.max_value)
             return self.network.embed_z(predictions["z"]), q
 
-        agent = unpack(agent)
         embedding = agent.unroll(rollout)
         prediction = agent.predict(embedding)
         z, q = agent.predict_actions(agent.consider(embedding), summarise)
@@ -195,12 +193,12 @@ class Disco(Rule[DiscoState, DiscoTargets]):
             qv_advantage=qv_advantage,
             normalised_qv_advantage=moments.normalise(qv_advantage),
         )
-        return estimates, moments, td_moments
+        return jax.lax.stop_gradient((estimates, moments, td_moments))
 
     def loss(
         self, agent: Agent, targets: DiscoTargets, rollout: Rollout
     ) -> tuple[Float[Array, "T B"], Metrics]:
-        agent, config, proposed = unpack(agent), self.config, targets.proposed
+        config, proposed = self.config, targets.proposed
         # All T + 1 observations, though the last one's gradient is zero: `targets` computes the
         # same embeddings, and the compiler then does it once.
         embedding = agent.unroll(rollout)
@@ -245,7 +243,6 @@ class Disco(Rule[DiscoState, DiscoTargets]):
         return self.config.target_mean_cost * means + self.config.target_kl_cost * distance
 
     def agent_cost(self, agent: Agent, rollout: Rollout) -> Float[Array, ""]:
-        agent = unpack(agent)
         embedding = agent.unroll(rollout)
         y = agent.predict(embedding)["y"]
         z = agent.predict_action(agent.consider(embedding[:-1]), rollout.action)["z"]
