@@ -19,7 +19,10 @@ from etude.acting.jax_source import JaxSource
 from etude.adaptation.algorithms import ByGradient, Played, make_method
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.method import draw_tasks
+from etude.adaptation.rl2 import Recurrent
 from etude.core.agent import Agent, Heads, NetworkConfig
+from etude.core.learner import Learner
+from etude.core.types import Rollout
 
 STEPS, ENVS = 100, 256
 
@@ -51,26 +54,45 @@ def parts(algo: Any) -> dict[str, Measured]:
     task = envs.make(config.tasks)
     env: Any = task.env
     method = make_method(task, config)
-    state = jax.jit(method.init)(jax.random.key(0))
+    state, key = jax.jit(method.init)(jax.random.key(0)), jax.random.key(2)
 
     def draw(number: int) -> Any:
         return jax.jit(lambda key: draw_tasks(env, key, number))(jax.random.key(1))
 
-    tasks, key = draw(method.config.batch), jax.random.key(2)
+    found = by_gradient(method, state, draw, key) if isinstance(method, ByGradient) else {}
+    if isinstance(method, Recurrent):
+        found = recurrent(method, state, key)
+    testing = measure(method.score, state.policy, draw(config.test_tasks), key)
+    return found | {"testing": testing}
+
+
+def by_gradient(method: ByGradient, state: Any, draw: Any, key: Any) -> dict[str, Measured]:
+    tasks = draw(method.config.batch)
     played, _ = jax.jit(method.collect)(state.policy, tasks, key)
-    found = {
+
+    def adaptation(policy: Any, played: Played) -> Any:
+        step = jax.vmap(method._adapt, in_axes=(None, None, 0))
+        return step(policy.agent, policy.rates, played.inner[0])
+
+    return {
         "acting": measure(method.collect, state.policy, tasks, key),
         "meta_update": measure(method.learn, state.policy, state.learning, played, key),
-        "testing": measure(method.collect, state.policy, draw(config.test_tasks), key),
+        "adaptation": measure(adaptation, state.policy, played),
     }
-    if isinstance(method, ByGradient):
 
-        def adaptation(policy: Any, played: Played) -> Any:
-            step = jax.vmap(method._adapt, in_axes=(None, None, 0))
-            return step(policy.agent, policy.rates, played.inner[0])
 
-        found["adaptation"] = measure(adaptation, state.policy, played)
-    return found
+def recurrent(method: Recurrent, state: Any, key: Any) -> dict[str, Measured]:
+    training, learning = method.training, state.learning
+    learner = Learner(state.policy, learning.optimiser_state, learning.rule_state)
+    _, batch, _ = jax.jit(training.play)(state.policy, learning.world, key)
+
+    def learn(learner: Learner, batch: Rollout, key: Any) -> Any:
+        return training.passes.update(method.rule, training.optimiser, learner, batch, key)
+
+    return {
+        "acting": measure(training.play, state.policy, learning.world, key),
+        "meta_update": measure(learn, learner, batch, key),
+    }
 
 
 def main() -> None:

@@ -1,177 +1,105 @@
-"""RL² and E-RL²: what the policy sees, what it is paid for, and what a trial is."""
-
-import dataclasses
+"""RL² and E-RL² as training on trials: what counts in them, and that what is found out is used."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
-from etude.adaptation.recurrent import RecurrentPolicy, Seen
-from etude.adaptation.rl2 import (
-    PPO,
-    Baseline,
-    Trials,
-    play_trials,
-    replay,
-    trial_advantages,
-)
-from etude.core.distributions import log_prob
+from etude.adaptation.config import AdaptConfig
+from etude.adaptation.method import draw_tasks
+from etude.adaptation.rl2 import Recurrent, Trial
+from etude.adaptation.run import AdaptRun, run
+from etude.core.memory import Memory
 from etude.core.nn import GRU
 from etude.envs import make
-from etude.envs.bandit import Bandit, BanditParams
+
+SMALL = dict(batch=8, minibatches=2, hidden=8, epochs=1)
 
 
-def trials_on(spec, episodes, number=6, **network):
-    task = make(spec)
-    policy = RecurrentPolicy(
-        task.observation, task.num_actions, hidden=7, **network, key=jax.random.key(0)
-    )
+def method_for(tasks, algo="rl2", **settings):
+    config = AdaptConfig(algo=algo, tasks=tasks, **SMALL | settings)
+    return Recurrent(make(tasks), config)
+
+
+def agent_of(method):
+    agent = jax.jit(method.init)(jax.random.key(0)).policy
     # Heads that start near 0 would hide what the memory holds.
-    policy = eqx.tree_at(lambda p: p.pi.w, policy, replace_fn=lambda w: 100.0 * w)
-    tasks = jax.vmap(task.env.sample_task)(jax.random.split(jax.random.key(1), number))
-    trials = jax.jit(lambda key: play_trials(task.env, policy, tasks, key, episodes))(
-        jax.random.key(2)
-    )
-    return task.env, policy, trials
+    return eqx.tree_at(lambda a: a.head["pi"].w, agent, replace_fn=lambda w: 100.0 * w)
 
 
-@pytest.mark.parametrize("network", [dict(cell="gru"), dict(cell="lstm"), dict(associative=True)])
-def test_a_replay_of_trials_is_what_was_played(network):
-    _, policy, trials = trials_on("krazy_world", 3, **network)
-    logits, value = replay(policy, trials)
-    mask = np.asarray(trials.mask)
-    assert not mask.all()  # some died early
-    again = log_prob(logits, trials.action)
-    np.testing.assert_allclose(again[mask], trials.log_prob[mask], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(value[mask], trials.value[mask], rtol=1e-4, atol=1e-5)
+def played(method, number, see=lambda state: None):
+    tasks = draw_tasks(method.env, jax.random.key(1), number)
+    agent = agent_of(method)
+    return tasks, jax.jit(lambda key: method.play(agent, tasks, key, see))(jax.random.key(2))
 
 
-def test_what_is_seen_comes_from_the_step_before():
-    env, _, trials = trials_on("bandit:arms=3,pulls=4", 2)
-    seen, horizon = trials.seen, env.horizon
-    assert trials.mask.all() and trials.action.shape == (8, 6)
-    np.testing.assert_array_equal(seen.action[0], -1)
-    np.testing.assert_array_equal(seen.action[1:], trials.action[:-1])  # across episodes, too
-    np.testing.assert_array_equal(seen.reward[1:], trials.reward[:-1])
-    expected = np.zeros((8, 6), bool)
-    expected[horizon] = True  # the first step of the second episode
-    np.testing.assert_array_equal(seen.ended, expected)
-    np.testing.assert_array_equal(trials.episode, np.repeat([0, 1], 4)[:, None].repeat(6, axis=1))
-    totals = np.asarray(trials.reward).reshape(2, 4, 6).sum(axis=1)
-    np.testing.assert_allclose(trials.returns(), totals.mean(axis=0))
-    np.testing.assert_allclose(trials.returns(first=1), totals[1])
+def test_returns_by_hand():
+    reward = jnp.array([[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]])
+    episode = jnp.array([[0, 0, 1, 2, 2, 3]])
+    trial = Trial(reward, episode, None, None)
+    np.testing.assert_allclose(trial.returns(0, 1), [3.0])
+    np.testing.assert_allclose(trial.returns(1, 3), [(4.0 + 24.0) / 2])
+    np.testing.assert_array_equal(trial.at_end_of(1), [3])
 
 
-def test_an_end_before_the_horizon_is_seen_by_the_next_episode():
-    env, _, trials = trials_on("krazy_world", 2, number=30)
-    horizon = env.horizon
-    lengths = np.asarray(trials.mask[:horizon]).sum(axis=0)
-    assert lengths.min() < horizon
-    last = np.asarray(trials.action)[lengths - 1, np.arange(30)]
-    np.testing.assert_array_equal(trials.seen.action[horizon], last)
-    np.testing.assert_array_equal(trials.seen.ended[horizon], True)
-
-
-def hand_made(reward, value, mask, episode):
-    column = lambda x, kind=float: jnp.asarray(x, kind)[:, None]  # noqa: E731
-    observation = column(reward)[..., None]
-    seen = Seen(observation, observation, column(episode, int), column(reward), column(mask, bool))
-    return Trials(
-        seen=seen,
-        action=column(episode, jnp.int32),
-        reward=column(reward),
-        expected=column(reward),
-        log_prob=column(reward),
-        value=column(value),
-        mask=column(mask, bool),
-        episode=column(episode, int),
-        last_state=(),
-    )
-
-
-def test_advantages_go_on_over_the_episodes_of_a_trial():
-    trials = hand_made([1.0, 0.0, 2.0], [0.5, 9.0, 1.0], [True, False, True], [0, 0, 1])
-    ours = trial_advantages(trials, trials.value, 0.5, 0.5)
-    delta = [1.0 + 0.5 * 1.0 - 0.5, 2.0 - 1.0]  # the step that does not count takes no time
-    expected = [delta[0] + 0.25 * delta[1], 0.0, delta[1]]
-    np.testing.assert_allclose(ours[:, 0], expected)
-
-
-def test_explore_rewards_do_not_reach_the_returns():
-    trials = hand_made([5.0, 7.0, 2.0], [0.0, 0.0, 0.0], [True, True, True], [0, 0, 1])
-    all_paid = trial_advantages(trials, trials.value, 1.0, 1.0)
-    paid_late = trial_advantages(trials, trials.value, 1.0, 1.0, explore=1)
-    np.testing.assert_allclose(all_paid[:, 0], [14.0, 9.0, 2.0])
-    np.testing.assert_allclose(paid_late[:, 0], [2.0, 2.0, 2.0])
-
-
-def test_a_baseline_by_hand():
-    """The mean at each step over the trials that count there, and how far returns are from it."""
-    returns = jnp.array([[1.0, 3.0], [5.0, 100.0], [7.0, 7.0]])
-    mask = jnp.array([[True, True], [True, False], [False, False]])
-    first = Baseline.zero(3).update(returns, mask)
-    np.testing.assert_allclose(first.mean, [2.0, 5.0, 0.0])
-    np.testing.assert_allclose(first.deviation, np.sqrt((1.0 + 1.0 + 0.0) / 3), rtol=1e-6)
-    np.testing.assert_allclose(
-        first.values(jnp.ones((3, 1)))[:, 0], first.mean + first.deviation, rtol=1e-6
-    )
-    second = first.update(returns + 4.0, mask)
-    np.testing.assert_allclose(second.mean, [4.0, 7.0, 0.0])  # a plain average of two
-
-
-def test_luck_is_not_learned_from():
-    """The policy sees what a bandit paid; what it learns from is the mean of that."""
-    env, _, trials = trials_on("bandit:arms=3,pulls=4", 2)
-    assert set(np.unique(trials.reward)) == {0.0, 1.0}
-    tasks = jax.vmap(env.sample_task)(jax.random.split(jax.random.key(1), 6))
-    means = np.take_along_axis(np.asarray(tasks.probabilities).T, np.asarray(trials.action), 0)
-    np.testing.assert_allclose(trials.expected, means, rtol=1e-6)
-    _, _, trials = trials_on("krazy_world", 2)
-    np.testing.assert_array_equal(trials.reward, trials.expected)
+def test_a_trial_is_played_on_the_task_that_is_given():
+    method = method_for("bandit:arms=3,pulls=4", episodes=2)
+    tasks, trial = played(method, 5, lambda state: state.task.probabilities)
+    np.testing.assert_array_equal(trial.state[:, 0], tasks.probabilities)
+    np.testing.assert_array_equal(trial.state[:, 7], tasks.probabilities)
+    np.testing.assert_array_equal(trial.episode[0], [0, 0, 0, 0, 1, 1, 1, 1, 2])
 
 
 def test_each_episode_leaves_its_last_state():
-    env, _, trials = trials_on("krazy_world", 2, number=30)
-    played = np.asarray(trials.mask).reshape(2, env.horizon, 30).sum(axis=1)
-    np.testing.assert_array_equal(trials.last_state.time, played)
-    dead = np.asarray(trials.last_state.dead)
-    assert dead[played < env.horizon].all() and not dead.all()
-    totals = np.asarray(trials.reward).reshape(2, env.horizon, 30).sum(axis=1)
-    np.testing.assert_array_equal(trials.last_state.goals, totals)
+    method = method_for("krazy_world", episodes=2, explore=1)
+    tasks = draw_tasks(method.env, jax.random.key(1), 30)
+    agent, key = agent_of(method), jax.random.key(2)
+    before, after = jax.jit(lambda key: method.last_states(agent, tasks, key))(key)
+    trial = jax.jit(lambda key: method.play(agent, tasks, key, lambda state: None))(key)
+    scores = jax.jit(lambda key: method.score(agent, tasks, key))(key)
+    for number, (last, score) in enumerate(((before, scores.before), (after, scores.after))):
+        lengths = np.asarray(trial.episode == number).sum(axis=1)
+        np.testing.assert_array_equal(last.time[:, 0], lengths)
+        np.testing.assert_allclose(last.goals[:, 0], score)
+        dead = np.asarray(last.dead)[:, 0]
+        assert dead[lengths < method.env.horizon].all() and not dead.all()
 
 
-def test_explore_rewards_reach_the_forward_pass():
-    _, policy, trials = trials_on("bandit:arms=3,pulls=4", 2)
-    other = dataclasses.replace(
-        trials, seen=trials.seen._replace(reward=trials.seen.reward.at[1].add(1.0))
-    )
-    before, after = replay(policy, trials)[0], replay(policy, other)[0]
-    np.testing.assert_array_equal(before[0], after[0])
-    assert (np.abs(before[1:] - after[1:]).max(axis=(1, 2)) > 1e-4).all()
+def test_explore_episodes_are_unpaid_only_in_erl2():
+    for algo, explore in (("rl2", 0), ("erl2", 2)):
+        method = method_for("bandit:arms=2,pulls=5", algo, episodes=3, explore=2)
+        assert method.training.task.env.explore == explore
+        assert method.judged.env.explore == 0
+        assert method.config.explore == 2  # those are not scored in either
 
 
-def test_an_associative_policy_writes_and_reads_pairs():
-    """Three places and two actions. A unit of the encoding can hold what action 1 paid in place 2,
-    and nothing else; what is read from the state can depend on the place."""
-    policy = RecurrentPolicy(jnp.zeros(3), 2, hidden=1, associative=True, key=jax.random.key(0))
-    single = 3 + 3 + 2 + 1 + 1
-    paid = policy.encoder.w.shape[0] - 6 + (2 * 2 + 1)  # the last six: pairs, times the reward
-    assert policy.encoder.w.shape[0] == single + 2 * 6
-    w = jnp.zeros_like(policy.encoder.w).at[paid].set(1.0)
-    policy = eqx.tree_at(lambda p: p.encoder.w, policy, w)
-    for place in range(3):
-        for action in range(2):
-            here = jax.nn.one_hot(place, 3)
-            seen = Seen(jnp.ones(3), here, jnp.asarray(action), jnp.asarray(7.0), jnp.asarray(True))
-            expected = 7.0 if (place, action) == (2, 1) else 0.0
-            np.testing.assert_allclose(policy.inputs(seen), [expected])
-    ones = jnp.ones_like(policy.gate.w)
-    policy = eqx.tree_at(lambda p: (p.torso.w, p.gate.w), policy, (jnp.ones((2, 1)), ones))
-    read = policy.heads(jnp.array([3.0]), jnp.array([2.0]))[0]
-    np.testing.assert_allclose(read, (3.0 + 2.0) * 2.0 * policy.pi.w[0], rtol=1e-6)
+def test_rewards_are_those_paid_unless_one_asks_for_their_means():
+    assert not method_for("bandit").training.task.env.expected
+    assert method_for("bandit", expected=True).training.task.env.expected
+    assert not method_for("bandit", expected=True).judged.env.expected
+
+
+def test_what_was_paid_in_exploring_reaches_the_policy():
+    """Two tasks that differ in what arms pay look the same until something is paid."""
+    method = method_for("bandit:arms=2,pulls=4", "erl2", episodes=2, explore=1)
+    agent, key = agent_of(method), jax.random.key(3)
+    tasks = draw_tasks(method.env, key, 1)
+    pays = jax.tree.map(jnp.ones_like, tasks)
+    never = jax.tree.map(jnp.zeros_like, tasks)
+    seen = [method.play(agent, x, key, lambda state: state.seen.reward) for x in (pays, never)]
+    np.testing.assert_array_equal(seen[0].state[0, 1:4], 1.0)
+    np.testing.assert_array_equal(seen[1].state[0, 1:4], 0.0)
+
+
+def test_a_gated_memory_multiplies_what_is_read_by_what_is_seen():
+    memory = Memory(2, "gru", 1, gated=True, key=jax.random.key(0))
+    seen = jnp.array([[2.0, -3.0]])
+    state, read = memory.step(memory.start(1), seen)
+    state = np.asarray(state)
+    inputs = np.concatenate([state, seen], axis=-1)
+    expected = (inputs @ memory.read.w) * (np.asarray(seen) @ memory.gate.w)
+    np.testing.assert_allclose(read, expected, rtol=1e-5)
 
 
 def test_a_gru_by_hand():
@@ -186,33 +114,12 @@ def test_a_gru_by_hand():
     np.testing.assert_allclose(ours[0], (1 - update) * h + update * new, rtol=1e-6)
 
 
-def test_a_policy_learns_to_find_the_arm_that_pays():
-    """Two arms, one of which always pays: one pull tells which, so 5.5 of 6 can be had, and without
-    memory 3."""
-    env = Bandit(arms=2, pulls=6)
-    optimiser, ppo = optax.adam(1e-2), PPO(entropy_cost=0.0)
-    policy = RecurrentPolicy(jnp.zeros(1), 2, hidden=16, key=jax.random.key(0))
-
-    def iterate(carry, key):
-        policy, state = carry
-        task_key, play_key, learn_key = jax.random.split(key, 3)
-        good = jax.random.bernoulli(task_key, 0.5, (64,)).astype(float)
-        tasks = jax.vmap(BanditParams)(jnp.stack([good, 1.0 - good], axis=-1))
-        trials = play_trials(env, policy, tasks, play_key, 1)
-        policy, state, _ = ppo.update(policy, optimiser, state, trials, learn_key)
-        return (policy, state), jnp.mean(trials.returns())
-
-    start = (policy, ppo.start(policy, optimiser, 6))
-    earned = jax.jit(lambda keys: jax.lax.scan(iterate, start, keys)[1])(
-        jax.random.split(jax.random.key(1), 60)
-    )
-    assert abs(float(earned[0]) - 3.0) < 0.5
-    assert float(jnp.mean(earned[-5:])) > 5.2
-
-
-def test_minibatches_are_equal():
-    _, policy, trials = trials_on("bandit:arms=3,pulls=4", 2)
-    optimiser = optax.sgd(0.1)
-    with pytest.raises(ValueError, match="6 tasks do not make 4"):
-        start = PPO().start(policy, optimiser, 8)
-        PPO().update(policy, optimiser, start, trials, jax.random.key(0))
+@pytest.mark.slow
+def test_a_policy_learns_to_find_the_door_that_pays():
+    """Two doors, one of which always pays: the first try tells which, so 2.5 of 3 can be had in the
+    first episode and 3 in every other, and without memory 1.5."""
+    settings = dict(batch=64, hidden=16, episodes=2, explore=1, learning_rate=1e-2)
+    config = AdaptConfig(algo="rl2", tasks="tests.probes:Doors", steps=40_000, **settings)
+    summary = run(AdaptRun.create(config))
+    assert summary["after"]["mean"] > 2.8
+    assert 2.2 < summary["before"]["mean"] < 2.7

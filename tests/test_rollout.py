@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from etude import envs
-from etude.acting.jax_source import JaxSource, Policy
+from etude.acting.jax_source import JaxSource
+from etude.acting.players import Policy
 
 
 def uniform(num_actions):

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude.acting.jax_source import JaxSource, Policy
+from etude.acting.jax_source import JaxSource
+from etude.acting.players import Policy
 from etude.envs import make
 from etude.errors import UserError
 

@@ -2,35 +2,19 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from etude.acting.players import Player
 from etude.core.trees import choose
 from etude.core.types import Context, Episodes, Rollout
 from etude.envs import Task
 
-
-@runtime_checkable
-class Player(Protocol):
-    """What acts: an agent, or a policy of another kind."""
-
-    def start(self, *batch: int) -> PyTree[Array]:
-        """What it remembers at the start of an episode; a tree without leaves if nothing."""
-        ...
-
-    def act(
-        self,
-        memory: PyTree[Array],
-        observation: PyTree[Array],
-        *,
-        context: Float[Array, "*batch_or_none numbers"] | None = None,
-    ) -> tuple[PyTree[Array], Float[Array, "B A"]]:
-        """What it remembers afterwards, and the logits of the actions."""
-        ...
+Seen = TypeVar("Seen")
 
 
 class Actors(eqx.Module):
@@ -79,12 +63,30 @@ class JaxSource:
         context: Context | None = None,
     ) -> tuple[Actors, Rollout, Episodes]:
         """`length` steps of every environment. `context` makes what the player is told."""
+        actors, rollout, episodes, _ = self.watch(
+            player, actors, key, length, lambda state: None, context
+        )
+        return actors, rollout, episodes
+
+    def watch(
+        self,
+        player: Player,
+        actors: Actors,
+        key: PRNGKeyArray,
+        length: int,
+        see: Callable[[PyTree[Array]], Seen],
+        context: Context | None = None,
+    ) -> tuple[Actors, Rollout, Episodes, Seen]:
+        """As `collect`, with what is to `see` of the environments' state before each step."""
         memory = jax.tree.map(lambda x: x[None], actors.memory)
 
         def step(actors: Actors, key: PRNGKeyArray):
-            return self.step(player, actors, key, context)
+            after, played = self.step(player, actors, key, context)
+            return after, (*played, see(actors.env_state))
 
-        actors, (rollout, episodes) = jax.lax.scan(step, actors, jax.random.split(key, length))
+        actors, (rollout, episodes, seen) = jax.lax.scan(
+            step, actors, jax.random.split(key, length)
+        )
         observation, logits = jax.tree.map(
             lambda xs, last: jnp.concatenate([xs, last[None]]),
             (rollout.observation, rollout.behaviour_logits),
@@ -99,7 +101,7 @@ class JaxSource:
             (observation, logits, memory, told),
             is_leaf=lambda x: x is None,
         )
-        return actors, rollout, episodes
+        return actors, rollout, episodes, seen
 
     def step(
         self, player: Player, actors: Actors, key: PRNGKeyArray, context: Context | None = None
@@ -149,22 +151,3 @@ class JaxSource:
 def _act(player: Player, actors: Actors, context: Context | None):
     told = None if context is None else context(actors.observation)
     return player.act(actors.memory, actors.observation, context=told)
-
-
-@dataclasses.dataclass(frozen=True)
-class Policy:
-    """A player without memory: from observations to the logits of the actions."""
-
-    logits: Callable[[PyTree[Array]], Float[Array, "B A"]]
-
-    def start(self, *batch: int) -> None:
-        return None
-
-    def act(
-        self,
-        memory: None,
-        observation: PyTree[Array],
-        *,
-        context: Float[Array, "*batch_or_none numbers"] | None = None,
-    ) -> tuple[None, Float[Array, "B A"]]:
-        return None, self.logits(observation)

@@ -1,6 +1,7 @@
-"""The four algorithms as methods: RL² and E-RL², MAML and E-MAML."""
+"""MAML and E-MAML as a method, and the choice between the methods."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import equinox as eqx
@@ -19,68 +20,12 @@ from etude.adaptation.episodes import (
     standardised,
 )
 from etude.adaptation.maml import adapt, clipped_loss, exploration_loss
-from etude.adaptation.method import Method, Scores
-from etude.adaptation.recurrent import RecurrentPolicy
-from etude.adaptation.rl2 import PPO, Learning, Trials, play_trials
+from etude.adaptation.method import AdaptState, Method, Scores, draw_tasks
+from etude.adaptation.rl2 import Recurrent
 from etude.core.agent import Agent, Heads, NetworkConfig
 from etude.core.distributions import entropy
 from etude.core.types import Metrics
 from etude.envs import Task
-
-
-class Recurrent(Method):
-    """RL² and E-RL²: adaptation is what happens in the policy's state."""
-
-    @property
-    def steps_per_update(self) -> int:
-        config = self.config
-        return config.batch * config.episodes * self.env.horizon
-
-    @property
-    def optimiser_steps(self) -> int:
-        return self.config.epochs * self.config.minibatches
-
-    def new_policy(self, key: PRNGKeyArray) -> RecurrentPolicy:
-        config = self.config
-        return RecurrentPolicy(
-            self.observation,
-            self.num_actions,
-            config.hidden,
-            config.cell,
-            config.associative,
-            key=key,
-        )
-
-    def collect(
-        self, policy: RecurrentPolicy, tasks: PyTree, key: PRNGKeyArray
-    ) -> tuple[Trials, Scores]:
-        """The first episode is before, those after `explore` episodes are after."""
-        config = self.config
-        trials = play_trials(self.env, policy, tasks, key, config.episodes)
-        first = jnp.sum(jnp.where(trials.episode == 0, trials.reward, 0.0), axis=0)
-        return trials, Scores(first, trials.returns(config.explore))
-
-    def start_learning(self, policy: RecurrentPolicy) -> Learning:
-        return self._ppo.start(policy, self.optimiser, self.config.episodes * self.env.horizon)
-
-    def learn(
-        self, policy: RecurrentPolicy, learning: Learning, played: Trials, key: PRNGKeyArray
-    ) -> tuple[RecurrentPolicy, Learning, Metrics]:
-        return self._ppo.update(policy, self.optimiser, learning, played, key)
-
-    @property
-    def _ppo(self) -> PPO:
-        config = self.config
-        unpaid = config.explore if config.algo == "erl2" else 0
-        return PPO(
-            discount=config.discount,
-            td_lambda=config.td_lambda,
-            explore=unpaid,
-            clip=config.clip,
-            epochs=config.epochs,
-            minibatches=config.minibatches,
-            entropy_cost=config.entropy_cost,
-        )
 
 
 class Start(eqx.Module):
@@ -117,8 +62,57 @@ class ByGradient(Method):
         return config.batch * config.episodes * self.env.horizon * (config.inner_steps + 1)
 
     @property
+    def updates(self) -> int:
+        return max(1, round(self.config.steps / self.steps_per_update))
+
+    @property
     def optimiser_steps(self) -> int:
         return self.config.epochs
+
+    @cached_property
+    def optimiser(self) -> optax.GradientTransformation:
+        rate: Any = self.config.learning_rate
+        if self.config.schedule == "cosine":
+            rate = optax.cosine_decay_schedule(rate, self.updates * self.optimiser_steps)
+        return optax.adam(rate)
+
+    def init(self, key: PRNGKeyArray) -> AdaptState:
+        policy_key, key = jax.random.split(key)
+        policy = self.new_policy(policy_key)
+        return AdaptState(policy, self.optimiser.init(cast(Any, policy)), key)
+
+    def iterate(
+        self, state: AdaptState, pools: tuple[PyTree, PyTree]
+    ) -> tuple[AdaptState, Metrics]:
+        train, test = pools
+        key, task_key, play_key, learn_key, test_key = jax.random.split(state.key, 5)
+        tasks = self._tasks(train, task_key)
+        played, scores = self.collect(state.policy, tasks, play_key)
+        policy, learning, metrics = self.learn(state.policy, state.learning, played, learn_key)
+        tested = self.score(policy, test, test_key)
+        metrics |= {
+            "before": jnp.mean(scores.before),
+            "after": jnp.mean(scores.after),
+            "test_before": jnp.mean(tested.before),
+            "test_after": jnp.mean(tested.after),
+        }
+        return AdaptState(policy, learning, key), metrics
+
+    def _tasks(self, pool: PyTree | None, key: PRNGKeyArray) -> PyTree:
+        """The tasks of an update: fresh ones, or some of those that there are."""
+        batch = self.config.batch
+        if pool is None:
+            return draw_tasks(self.env, key, batch)
+        number = jax.tree.leaves(pool)[0].shape[0]
+        chosen = jax.random.choice(key, number, (batch,), replace=batch > number)
+        return jax.tree.map(lambda x: x[chosen], pool)
+
+    def score(self, policy: Start, tasks: PyTree, key: PRNGKeyArray) -> Scores:
+        return self.collect(policy, tasks, key)[1]
+
+    def last_states(self, policy: Start, tasks: PyTree, key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
+        played, _ = self.collect(policy, tasks, key)
+        return played.inner[0].episodes.last_state, played.outer.episodes.last_state
 
     def new_policy(self, key: PRNGKeyArray) -> Start:
         config = self.config

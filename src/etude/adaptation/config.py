@@ -32,6 +32,7 @@ RECURRENT: dict[str, Any] = dict(
     cell="gru",
     hidden=64,
     associative=False,
+    expected=False,
     explore=None,
     minibatches=2,
 )
@@ -96,6 +97,9 @@ class AdaptConfig:
     """Size of its state (64)."""
     associative: bool = False
     """Whether it multiplies what belongs together; learns faster where observations are few."""
+    expected: bool = False
+    """Whether a recurrent policy is paid the mean of each reward where the task knows it, since
+    luck teaches nothing; it still sees what was drawn."""
     explore: int | None = None
     """First episodes of a trial (3), which are not paid for (erl2) and not scored (both)."""
     minibatches: int | None = None

@@ -1,7 +1,6 @@
 """Whole episodes of one task, and what they are worth."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -12,6 +11,7 @@ from etude.core.agent import Agent
 from etude.core.distributions import log_prob
 from etude.core.returns import gae
 from etude.core.trees import choose
+from etude.envs.trials import TaskDistribution
 
 Policy = Callable[[PyTree[Array]], Float[Array, "*batch A"]]
 """From observations to the logits of the actions."""
@@ -20,22 +20,6 @@ Policy = Callable[[PyTree[Array]], Float[Array, "*batch A"]]
 def policy_of(agent: Agent) -> Policy:
     """The policy of an agent without memory."""
     return lambda observation: agent.act(None, observation)[1]
-
-
-@runtime_checkable
-class TaskDistribution(Protocol):
-    """An environment whose parameters are the task, and which can draw such tasks."""
-
-    @property
-    def horizon(self) -> int:
-        """The most steps that an episode has."""
-        ...
-
-    def sample_task(self, key: PRNGKeyArray) -> Any: ...
-
-    def reset_env(self, key: Any, params: Any) -> tuple[Any, Any]: ...
-
-    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> tuple: ...
 
 
 def masked_mean(x: Float[Array, "T N"], mask: Bool[Array, "T N"]) -> Float[Array, ""]:

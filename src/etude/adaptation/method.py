@@ -5,14 +5,12 @@ from typing import Any, cast
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from etude.adaptation.config import AdaptConfig
-from etude.adaptation.episodes import TaskDistribution
 from etude.core.types import Metrics
 from etude.envs import Task
+from etude.envs.trials import TaskDistribution
 
 
 class Scores(eqx.Module):
@@ -38,74 +36,35 @@ class Method(abc.ABC):
         self.env: TaskDistribution = cast(Any, tasks.env)
         self.observation, self.num_actions = tasks.observation, tasks.num_actions
         self.config: Any = config.filled()  # types cannot say that no gap is left
-        rate: Any = config.learning_rate
-        if config.schedule == "cosine":
-            rate = optax.cosine_decay_schedule(rate, self.updates * self.optimiser_steps)
-        self.optimiser = optax.adam(rate)
 
     @property
+    @abc.abstractmethod
     def updates(self) -> int:
         """Of a whole run."""
-        return max(1, round(self.config.steps / self.steps_per_update))
 
     @property
     @abc.abstractmethod
     def steps_per_update(self) -> int:
         """Environment steps of an update."""
 
-    @property
     @abc.abstractmethod
-    def optimiser_steps(self) -> int:
-        """Of an update."""
-
-    @abc.abstractmethod
-    def new_policy(self, key: PRNGKeyArray) -> Any:
-        """A policy that has learned nothing."""
-
-    @abc.abstractmethod
-    def collect(self, policy: Any, tasks: PyTree, key: PRNGKeyArray) -> tuple[Any, Scores]:
-        """What is played on the tasks, and how it went."""
-
-    @abc.abstractmethod
-    def learn(
-        self, policy: Any, learning: PyTree, played: Any, key: PRNGKeyArray
-    ) -> tuple[Any, PyTree, Metrics]:
-        """The policy after an update."""
-
     def init(self, key: PRNGKeyArray) -> AdaptState:
-        policy_key, key = jax.random.split(key)
-        policy = self.new_policy(policy_key)
-        return AdaptState(policy, self.start_learning(policy), key)
+        """A policy that has learned nothing, and what learning starts with."""
 
-    def start_learning(self, policy: Any) -> PyTree[Array]:
-        return self.optimiser.init(policy)
-
+    @abc.abstractmethod
     def iterate(
         self, state: AdaptState, pools: tuple[PyTree, PyTree]
     ) -> tuple[AdaptState, Metrics]:
-        """One update, tested on the tasks of the second pool, which nothing is learned from."""
-        train, test = pools
-        key, task_key, play_key, learn_key, test_key = jax.random.split(state.key, 5)
-        tasks = self._tasks(train, task_key)
-        played, scores = self.collect(state.policy, tasks, play_key)
-        policy, learning, metrics = self.learn(state.policy, state.learning, played, learn_key)
-        _, tested = self.collect(policy, test, test_key)
-        metrics |= {
-            "before": jnp.mean(scores.before),
-            "after": jnp.mean(scores.after),
-            "test_before": jnp.mean(tested.before),
-            "test_after": jnp.mean(tested.after),
-        }
-        return AdaptState(policy, learning, key), metrics
+        """One update on tasks of the first pool (None for fresh ones), tested on those of the
+        second, which nothing is learned from."""
 
-    def _tasks(self, pool: PyTree | None, key: PRNGKeyArray) -> PyTree:
-        """The tasks of an update: fresh ones, or some of those that there are."""
-        batch = self.config.batch
-        if pool is None:
-            return draw_tasks(self.env, key, batch)
-        number = jax.tree.leaves(pool)[0].shape[0]
-        chosen = jax.random.choice(key, number, (batch,), replace=batch > number)
-        return jax.tree.map(lambda x: x[chosen], pool)
+    @abc.abstractmethod
+    def score(self, policy: Any, tasks: PyTree, key: PRNGKeyArray) -> Scores:
+        """How well the policy does on tasks before adapting to them and after."""
+
+    @abc.abstractmethod
+    def last_states(self, policy: Any, tasks: PyTree, key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
+        """The states that episodes ended in, before adapting and after (tasks × episodes)."""
 
 
 def draw_tasks(env: TaskDistribution, key: PRNGKeyArray, number: int) -> PyTree:

@@ -1,271 +1,195 @@
-"""RL² and E-RL²: a recurrent policy whose state is what it has found out about a task.
+"""RL² and E-RL²: an agent with memory, trained by PPO on trials, as any agent is on anything.
 
-Its state lasts over the episodes of a trial on one task (RL², arXiv 1611.02779), and the return of
-the whole trial is maximised. In E-RL² (arXiv 1803.01118) the first episodes are there to explore:
-the policy sees their rewards as ever, but is not paid for them.
+What it has found out about a task is in its memory, which lasts over the episodes of a trial (RL²,
+arXiv 1611.02779). In E-RL² (arXiv 1803.01118) the first episodes of a trial are not paid.
 """
 
 import dataclasses
-from functools import partial
-from typing import Any, Protocol, cast, runtime_checkable
+from functools import cached_property
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from etude.adaptation.episodes import TaskDistribution, masked_mean, standardised
-from etude.adaptation.recurrent import RecurrentPolicy, Seen
-from etude.core.distributions import entropy, log_prob
-from etude.core.returns import clipped_objective
-from etude.core.trees import choose
-from etude.core.types import EXPECTED_REWARD, Metrics
-
-
-@runtime_checkable
-class Player(Protocol):
-    """What acts in trials: a recurrent policy, or one seen through something."""
-
-    def start(self, *batch: int) -> PyTree[Array]: ...
-
-    def step(self, state: PyTree[Array], seen: Seen) -> tuple[PyTree[Array], Array, Array]: ...
-
-
-class Trials(eqx.Module):
-    """A trial on each of N tasks: T steps in all of its episodes. Where an episode ended early, the
-    steps up to its horizon do not count, and nothing happens in them."""
-
-    seen: Seen
-    action: Int[Array, "T N"]
-    reward: Float[Array, "T N"]
-    expected: Float[Array, "T N"]
-    """The mean of the reward, where the environment knows it, or else the reward: what is learned
-    from, since luck teaches nothing."""
-    log_prob: Float[Array, "T N"]
-    value: Float[Array, "T N"]
-    """In the units of a `Baseline`."""
-    mask: Bool[Array, "T N"]
-    episode: Int[Array, "T N"]
-    """Which of the trial's episodes each step belongs to."""
-    last_state: PyTree[Array]
-    """Of the environment at the end of each episode (episodes × tasks), for measuring."""
-
-    def mean(self, x: Float[Array, "T N"]) -> Float[Array, ""]:
-        """Over all steps that count."""
-        return masked_mean(x, self.mask)
-
-    def of_tasks(self, tasks: Int[Array, " n"]) -> "Trials":
-        """Only those on some of the tasks."""
-        return jax.tree.map(lambda x: x[:, tasks], self)
-
-    def returns(self, first: int = 0) -> Float[Array, " N"]:
-        """The mean return of a trial's episodes from number `first` on."""
-        paid = jnp.where(self.episode >= first, self.reward, 0.0)
-        return jnp.sum(paid, axis=0) / (self.episode[-1] + 1 - first)
-
-
-def play_trials(
-    env: TaskDistribution, policy: Player, tasks: PyTree, key: PRNGKeyArray, episodes: int
-) -> Trials:
-    """A trial of so many episodes on each of the tasks (along their first axis)."""
-    number = jax.tree.leaves(tasks)[0].shape[0]
-    reset, move = jax.vmap(env.reset_env), jax.vmap(env.step_env)
-
-    def step(carry, key):
-        memory, state, seen, alive = carry
-        action_key, env_key = jax.random.split(key)
-        new_memory, logits, value = policy.step(memory, seen)
-        action = jax.random.categorical(action_key, logits)
-        keys = jax.random.split(env_key, number)
-        observation, new_state, reward, ended, info = move(keys, state, action, tasks)
-        expected = jnp.where(alive, info.get(EXPECTED_REWARD, reward), 0.0)
-        reward = jnp.where(alive, reward, 0.0)
-        record = (seen, action, reward, expected, log_prob(logits, action), value, alive)
-        new_seen = Seen(observation, seen.observation, action, reward, jnp.zeros_like(ended))
-        after = choose(alive, (new_memory, new_state, new_seen), (memory, state, seen))
-        return (*after, alive & ~ended), record
-
-    def episode(carry, key):
-        memory, seen = carry
-        reset_key, key = jax.random.split(key)
-        observation, state = reset(jax.random.split(reset_key, number), tasks)
-        seen = Seen(observation, seen.before, seen.action, seen.reward, seen.action >= 0)
-        start = (memory, state, seen, jnp.ones(number, bool))
-        (memory, state, seen, _), record = jax.lax.scan(
-            step, start, jax.random.split(key, env.horizon)
-        )
-        return (memory, seen), (record, state)
-
-    first_key, key = jax.random.split(key)
-    observation, _ = reset(jax.random.split(first_key, number), tasks)
-    nothing = Seen(
-        observation,
-        jax.tree.map(jnp.zeros_like, observation),
-        jnp.full(number, -1),
-        jnp.zeros(number),
-        jnp.zeros(number, bool),
-    )
-    _, (record, last_state) = jax.lax.scan(
-        episode, (policy.start(number), nothing), jax.random.split(key, episodes)
-    )
-    record = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), record)
-    steps = jnp.repeat(jnp.arange(episodes), env.horizon)
-    episode_of_each = jnp.broadcast_to(steps[:, None], (steps.shape[0], number))
-    return jax.lax.stop_gradient(Trials(*record, episode=episode_of_each, last_state=last_state))
-
-
-def replay(
-    policy: RecurrentPolicy, trials: Trials
-) -> tuple[Float[Array, "T N A"], Float[Array, "T N"]]:
-    """The logits and values of a policy that sees what was seen in the trials."""
-
-    cell: Any = policy.cell
-
-    def step(memory, x):
-        gates, alive = x
-        memory = choose(alive, cell.advance(gates, memory), memory)
-        return memory, cell.output(memory)
-
-    # Only what depends on the step before is done step by step.
-    inputs = policy.inputs(trials.seen)
-    start = policy.start(trials.mask.shape[1])
-    outputs = jax.lax.scan(step, start, (cell.input_gates(inputs), trials.mask))[1]
-    return policy.heads(outputs, inputs)
-
-
-class Baseline(eqx.Module):
-    """What returns are like at each step of a trial: their mean, which takes most of their size out
-    of what values have to learn, and how far they are from it."""
-
-    mean: Float[Array, " T"]
-    deviation: Float[Array, ""]
-    updates: Int[Array, ""]
-
-    @staticmethod
-    def zero(steps: int) -> "Baseline":
-        return Baseline(jnp.zeros(steps), jnp.ones(()), jnp.zeros((), jnp.int32))
-
-    def values(self, value: Float[Array, "T N"]) -> Float[Array, "T N"]:
-        """Values in the units of returns."""
-        return self.mean[:, None] + self.deviation * value
-
-    def update(self, returns: Float[Array, "T N"], mask: Bool[Array, "T N"]) -> "Baseline":
-        """A plain average at first, an exponential one later."""
-        rate = jnp.maximum(0.05, 1.0 / (self.updates + 1.0))
-        number = jnp.sum(mask, axis=1)
-        found = jnp.sum(jnp.where(mask, returns, 0.0), axis=1) / jnp.maximum(number, 1)
-        mean = self.mean + jnp.where(number > 0, rate * (found - self.mean), 0.0)
-        far = jnp.sqrt(masked_mean(jnp.square(returns - mean[:, None]), mask) + 1e-8)
-        return Baseline(mean, self.deviation + rate * (far - self.deviation), self.updates + 1)
-
-
-def trial_advantages(
-    trials: Trials,
-    values: Float[Array, "T N"],
-    discount: float,
-    td_lambda: float,
-    explore: int = 0,
-) -> Float[Array, "T N"]:
-    """Generalised advantage estimates over a whole trial. The rewards of the first `explore`
-    episodes do not count. Steps that do not count take no time."""
-    paid = jnp.where(trials.episode >= explore, trials.expected, 0.0)
-
-    def back(carry, x):
-        advantage_after, value_after = carry
-        reward, value, alive = x
-        delta = reward + discount * value_after - value
-        advantage = delta + discount * td_lambda * advantage_after
-        carry = (
-            jnp.where(alive, advantage, advantage_after),
-            jnp.where(alive, value, value_after),
-        )
-        return carry, jnp.where(alive, advantage, 0.0)
-
-    zeros = jnp.zeros_like(values[0])
-    return jax.lax.scan(back, (zeros, zeros), (paid, values, trials.mask), reverse=True)[1]
+from etude import envs
+from etude.acting.jax_source import JaxSource
+from etude.acting.players import Player
+from etude.adaptation.method import AdaptState, Method, Scores
+from etude.core.agent import Agent
+from etude.core.learner import Learner
+from etude.core.types import Metrics
+from etude.envs import Task
+from etude.envs.catalogue import TRIALS
+from etude.rules.ppo import PPO, PPOConfig
+from etude.settings import join_spec, split_spec
+from etude.training.config import TrainPlan, TrainRequest
+from etude.training.iteration import Training, TrainState, World
+from etude.training.presets import resolve
 
 
 class Learning(eqx.Module):
-    """What learning from trials keeps beside the policy."""
+    """What training keeps beside the agent."""
 
-    optimiser: PyTree[Array]
-    baseline: Baseline
+    optimiser_state: PyTree[Array]
+    rule_state: PyTree[Array]
+    world: World
 
 
-@dataclasses.dataclass(frozen=True)
-class PPO:
-    """How a recurrent policy learns from trials (arXiv 1707.06347)."""
+class Trial(eqx.Module):
+    """A trial on each of N tasks, of T steps; those after its last episode do not count."""
 
-    discount: float = 0.99
-    td_lambda: float = 0.95
-    explore: int = 0
-    """Episodes at the start of each trial whose rewards do not count."""
-    clip: float = 0.2
-    epochs: int = 4
-    minibatches: int = 4
-    """Parts that each epoch divides the tasks into, at random."""
-    entropy_cost: float = 0.01
-    value_cost: float = 0.5
+    reward: Float[Array, "N T"]
+    episode: Int[Array, "N T"]
+    """Which of the trial's episodes each step belongs to."""
+    observation: PyTree[Array]
+    state: PyTree[Array]
+    """What was to be seen of the environment before each step."""
 
-    def start(
-        self, policy: RecurrentPolicy, optimiser: optax.GradientTransformation, steps: int
-    ) -> Learning:
-        """For trials of so many steps."""
-        return Learning(optimiser.init(cast(Any, policy)), Baseline.zero(steps))
+    def returns(self, first: int, last: int) -> Float[Array, " N"]:
+        """The mean return of the episodes from `first` up to, but not including, `last`."""
+        counts = (self.episode >= first) & (self.episode < last)
+        return jnp.sum(jnp.where(counts, self.reward, 0.0), axis=1) / (last - first)
 
-    def update(
-        self,
-        policy: RecurrentPolicy,
-        optimiser: optax.GradientTransformation,
-        learning: Learning,
-        trials: Trials,
-        key: PRNGKeyArray,
-    ) -> tuple[RecurrentPolicy, Learning, Metrics]:
-        """Several epochs over the trials; the metrics are means over all steps of the optimiser."""
-        number = trials.mask.shape[1]
-        if number % self.minibatches:
-            raise ValueError(f"{number} tasks do not make {self.minibatches} equal minibatches.")
-        baseline, advantage, targets = self._judge(learning.baseline, trials)
+    def at_end_of(self, episode: int) -> Int[Array, " N"]:
+        """The step after the last of an episode."""
+        return jnp.argmax(self.episode == episode + 1, axis=1)
 
-        def step(carry, tasks):
-            policy, state = carry
-            gradient, metrics = jax.grad(self._loss, has_aux=True)(
-                policy, trials.of_tasks(tasks), advantage[:, tasks], targets[:, tasks]
-            )
-            updates, state = optimiser.update(cast(Any, gradient), state, cast(Any, policy))
-            return (cast(Any, optax.apply_updates(cast(Any, policy), updates)), state), metrics
 
-        orders = jax.vmap(lambda k: jax.random.permutation(k, number))(
-            jax.random.split(key, self.epochs)
+class Recurrent(Method):
+    """RL² and E-RL²: adaptation is what happens in the agent's memory."""
+
+    @property
+    def steps_per_update(self) -> int:
+        return self.plan.steps_per_update
+
+    @property
+    def updates(self) -> int:
+        return self.plan.updates
+
+    @cached_property
+    def plan(self) -> TrainPlan:
+        config = self.config
+        request = TrainRequest(
+            env=self._trials(config.episodes, self._unpaid, config.expected),
+            rule="ppo",
+            steps=config.steps,
+            batch=config.batch,
+            rollout=config.episodes * self.env.horizon,
+            epochs=config.epochs,
+            minibatches=config.minibatches,
+            learning_rate=config.learning_rate,
+            schedule=config.schedule,
+            torso=(config.hidden,),
+            memory=config.cell,
+            memory_size=config.hidden,
+            memory_gate=config.associative,
         )
-        parts = orders.reshape(self.epochs * self.minibatches, -1)
-        (policy, state), metrics = jax.lax.scan(step, (policy, learning.optimiser), parts)
-        return policy, Learning(state, baseline), jax.tree.map(jnp.mean, metrics)
+        return resolve(request, "ppo", rule_is_made=True)
 
-    def _judge(
-        self, baseline: Baseline, trials: Trials
-    ) -> tuple[Baseline, Float[Array, "T N"], Float[Array, "T N"]]:
-        """The baseline after these trials, standardised advantages, and what values should be."""
-        advantages = partial(trial_advantages, discount=self.discount, explore=self.explore)
-        nothing = jnp.zeros_like(trials.value)
-        baseline = baseline.update(advantages(trials, nothing, td_lambda=1.0), trials.mask)
-        values = baseline.values(trials.value)
-        advantage = advantages(trials, values, td_lambda=self.td_lambda)
-        targets = trials.value + advantage / baseline.deviation
-        return baseline, standardised(advantage, trials.mask), targets
+    @property
+    def rule(self) -> PPO:
+        config = self.config
+        return PPO(
+            PPOConfig(
+                discount=config.discount,
+                td_lambda=config.td_lambda,
+                clip=config.clip,
+                entropy_cost=config.entropy_cost,
+            )
+        )
 
-    def _loss(
-        self,
-        policy: RecurrentPolicy,
-        trials: Trials,
-        advantage: Float[Array, "T N"],
-        targets: Float[Array, "T N"],
-    ) -> tuple[Float[Array, ""], Metrics]:
-        logits, value = replay(policy, trials)
-        likelihood = log_prob(logits, trials.action)
-        gain = trials.mean(clipped_objective(likelihood, trials.log_prob, advantage, self.clip))
-        value_loss = 0.5 * trials.mean(jnp.square(value - targets))
-        bonus = trials.mean(entropy(logits))
-        total = -gain + self.value_cost * value_loss - self.entropy_cost * bonus
-        return total, {"loss": total, "value_loss": value_loss, "entropy": bonus}
+    @cached_property
+    def training(self) -> Training:
+        return Training.create(envs.make(self.plan.env), self.plan)
+
+    @cached_property
+    def judged(self) -> Task:
+        """Trials in which everything is paid, with an episode more than counts: so the end of the
+        last one that does can be seen."""
+        return envs.make(self._trials(self.config.episodes + 1, 0, False))
+
+    @property
+    def _unpaid(self) -> int:
+        return self.config.explore if self.config.algo == "erl2" else 0
+
+    def _trials(self, episodes: int, explore: int, expected: bool) -> str:
+        name, settings = split_spec(self.config.tasks)
+        own = dict(
+            episodes=episodes, explore=explore, pairs=self.config.associative, expected=expected
+        )
+        own = {key: str(value) for key, value in own.items()}
+        return join_spec(f"{TRIALS}{name}", settings | own)
+
+    # --- Learning --------------------------------------------------------------------------------
+
+    def init(self, key: PRNGKeyArray) -> AdaptState:
+        return _packed(self.training.init(self.rule, key))
+
+    def iterate(
+        self, state: AdaptState, pools: tuple[PyTree, PyTree]
+    ) -> tuple[AdaptState, Metrics]:
+        """One iteration of training, tested on the tasks of the second pool."""
+        train, test = pools
+        learning, test_key = state.learning, jax.random.fold_in(state.key, TEST_KEY)
+        learner = Learner(state.policy, learning.optimiser_state, learning.rule_state)
+        before = TrainState(learner, learning.world, state.key)
+        training = dataclasses.replace(
+            self.training, task=dataclasses.replace(self.training.task, params=train)
+        )
+        after, metrics = training.iterate(self.rule, before)
+        tested = self.score(after.learner.agent, test, test_key)
+        metrics |= {
+            "test_before": jnp.mean(tested.before),
+            "test_after": jnp.mean(tested.after),
+        }
+        return _packed(after), metrics
+
+    # --- Judging ---------------------------------------------------------------------------------
+
+    def score(self, policy: Agent, tasks: PyTree, key: PRNGKeyArray) -> Scores:
+        """The first episode is before, those after `explore` episodes are after."""
+        config = self.config
+        trial = self.play(policy, tasks, key, lambda state: None)
+        return Scores(trial.returns(0, 1), trial.returns(config.explore, config.episodes))
+
+    def play(self, player: Player, tasks: PyTree, key: PRNGKeyArray, see: Any) -> Trial:
+        """A whole trial on each of the tasks."""
+        length = self.config.episodes * self.env.horizon + 1
+
+        def one(task: PyTree, key: PRNGKeyArray) -> Trial:
+            pool = jax.tree.map(lambda x: x[None], task)
+            source = JaxSource(dataclasses.replace(self.judged, params=pool), 1)
+            reset_key, key = jax.random.split(key)
+            actors = source.reset(player, reset_key)
+            _, rollout, _, seen = source.watch(player, actors, key, length, see)
+            reward, observation, seen = jax.tree.map(
+                lambda x: x[:length, 0], (rollout.reward, rollout.observation, seen)
+            )
+            episode = jnp.cumsum(observation.ended.astype(jnp.int32))
+            return Trial(reward, episode, observation, seen)
+
+        number = jax.tree.leaves(tasks)[0].shape[0]
+        return jax.vmap(one)(tasks, jax.random.split(key, number))
+
+    def last_states(self, policy: Agent, tasks: PyTree, key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
+        trial = self.play(policy, tasks, key, lambda state: state.last)
+        ends = jnp.stack([trial.at_end_of(e) for e in range(self.config.episodes)], axis=1)
+        states = jax.vmap(lambda tree, at: jax.tree.map(lambda x: x[at], tree))(trial.state, ends)
+        explore = self.config.explore
+        before, after = (
+            jax.tree.map(lambda x, part=part: x[:, part], states)
+            for part in (slice(explore), slice(explore, None))
+        )
+        return before, after
+
+
+TEST_KEY = 2
+"""Folded into the key of an iteration for its test."""
+
+
+def _packed(state: TrainState) -> AdaptState:
+    learner = state.learner
+    learning = Learning(learner.optimiser_state, learner.rule_state, state.world)
+    return AdaptState(learner.agent, learning, state.key)

@@ -14,9 +14,9 @@ import numpy as np
 from etude import envs, stats
 from etude.adaptation.algorithms import make_method
 from etude.adaptation.config import AdaptConfig
-from etude.adaptation.episodes import TaskDistribution
 from etude.adaptation.method import AdaptState, Method, Scores, draw_tasks
 from etude.adaptation.saved import read_config
+from etude.envs.trials import TaskDistribution
 from etude.errors import UserError
 from etude.runs import loop
 from etude.runs.figures import draw_band, figure_file, tidy
@@ -110,7 +110,7 @@ class AdaptRun(loop.Work[AdaptState]):
         def judge(policy, key):
             task_key, play_key = jax.random.split(key)
             tasks = draw_tasks(self.method.env, task_key, number)
-            return self.method.collect(policy, tasks, play_key)[1]
+            return self.method.score(policy, tasks, play_key)
 
         return jax.device_get(jax.jit(jax.vmap(judge))(policies, keys))
 

@@ -4,14 +4,16 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from etude import envs
+from etude.acting.players import Sharpened
 from etude.adaptation.algorithms import ByGradient, Start
 from etude.adaptation.episodes import play, policy_of
-from etude.adaptation.recurrent import RecurrentPolicy, Seen
-from etude.adaptation.rl2 import play_trials
+from etude.adaptation.rl2 import Recurrent
 from etude.adaptation.run import AdaptRun
+from etude.core.agent import Agent
 from etude.envs import Task
 
 
@@ -39,24 +41,6 @@ class Watched:
     def step_env(self, key: Any, state: Any, action: Any, params: Any) -> tuple:
         observation, state, *rest = self.env.step_env(key, state, action, params)
         return (Scene(observation, state), state, *rest)
-
-
-@dataclasses.dataclass(frozen=True)
-class Blinkered:
-    """A recurrent policy that sees only the observations of scenes."""
-
-    policy: RecurrentPolicy
-    sharpness: float
-
-    def start(self, *batch: int) -> PyTree[Array]:
-        return self.policy.start(*batch)
-
-    def step(self, state: PyTree[Array], seen: Seen) -> tuple:
-        plain = seen._replace(
-            observation=seen.observation.observation, before=seen.before.observation
-        )
-        state, logits, value = self.policy.step(state, plain)
-        return state, self.sharpness * logits, value
 
 
 class Story(NamedTuple):
@@ -88,18 +72,21 @@ def adapt_and_watch(
 
 
 def _watch_trial(
-    method: Any, policy: RecurrentPolicy, params: Any, key: Any, episodes: int, sharpness: float
+    method: Recurrent, policy: Agent, params: Any, key: Any, episodes: int, sharpness: float
 ) -> list[tuple]:
-    env: Any = Watched(method.env)
+    config = dataclasses.replace(method.config, episodes=episodes, explore=0)
+    method = Recurrent(envs.make(config.tasks), config)
     tasks = jax.tree.map(lambda x: x[None], params)
-    player = Blinkered(policy, sharpness)
-    trials = jax.jit(lambda key: play_trials(env, player, tasks, key, episodes))(key)
+    player = Sharpened(policy, sharpness)
+    play = jax.jit(lambda key: method.play(player, tasks, key, lambda state: state))
+    trial = jax.tree.map(lambda x: x[0], jax.device_get(play(key)))
     found = []
     for number in range(episodes):
-        steps = slice(number * env.horizon, (number + 1) * env.horizon)
-        record = (trials.seen.observation, trials.reward, trials.mask)
-        parts = jax.tree.map(lambda x, steps=steps: x[steps, 0], record)
-        found.append((*parts, jax.tree.map(lambda x, i=number: x[i, 0], trials.last_state)))
+        steps = np.flatnonzero(trial.episode == number)
+        scenes = Scene(trial.observation.observation, trial.state.inner)
+        last = jax.tree.map(lambda x, at=steps[-1] + 1: x[at], trial.state.last)
+        record = jax.tree.map(lambda x, at=steps: x[at], (scenes, trial.reward))
+        found.append((*record, np.ones(len(steps), bool), last))
     return found
 
 

@@ -1,6 +1,5 @@
 """Watching an agent: episodes rendered to a GIF or into the terminal."""
 
-import dataclasses
 import sys
 import time
 from pathlib import Path
@@ -12,7 +11,8 @@ import numpy as np
 from gymnax.environments.classic_control.cartpole import CartPole
 from jaxtyping import PyTree
 
-from etude.acting.jax_source import Actors, JaxSource, Player
+from etude.acting.jax_source import Actors, JaxSource
+from etude.acting.players import Player, Sharpened
 from etude.adaptation.config import GRADIENT_BASED
 from etude.core.types import Context
 from etude.envs import Task, pictures
@@ -95,21 +95,6 @@ def check_index(index: int, seeds: int) -> None:
 def load_agent(like: PyTree, folder: RunFolder, index: int) -> Any:
     agents = from_arrays(like, folder.arrays("learner.agent"), f"The checkpoint in {folder.path}")
     return jax.tree.map(lambda x: x[index], agents)
-
-
-@dataclasses.dataclass(frozen=True)
-class Sharpened:
-    """A player whose logits are multiplied, so that it takes its likeliest actions more often."""
-
-    player: Player
-    sharpness: float
-
-    def start(self, *batch: int) -> Any:
-        return self.player.start(*batch)
-
-    def act(self, memory: Any, observation: Any, *, context: Any = None) -> tuple[Any, Any]:
-        memory, logits = self.player.act(memory, observation, context=context)
-        return memory, self.sharpness * logits
 
 
 def film(

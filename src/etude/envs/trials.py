@@ -92,7 +92,7 @@ class Trials(base.Environment):
 
     @property
     def default_params(self) -> Any:
-        return None  # each trial draws its own
+        return None  # each trial draws a fresh task
 
     @property
     def horizon(self) -> int:
@@ -104,11 +104,15 @@ class Trials(base.Environment):
         return self.action_space().n
 
     def reset_env(self, key: Array, params: Any) -> tuple[Any, TrialState]:
+        """A trial on a fresh task or, if the parameters are tasks along a first axis, on one of
+        them."""
         task_key, key = jax.random.split(key)
-        return self.begin(self.env.sample_task(task_key), key)
-
-    def begin(self, task: PyTree, key: Array) -> tuple[Seen, TrialState]:
-        """A trial on a task that is given."""
+        if params is None:
+            task = self.env.sample_task(task_key)
+        else:
+            number = jax.tree.leaves(params)[0].shape[0]
+            chosen = jax.random.randint(task_key, (), 0, number)
+            task = jax.tree.map(lambda x: x[chosen], params)
         observation, inner = self.env.reset_env(key, task)
         nothing = jax.tree.map(jnp.zeros_like, observation)
         zero = jnp.zeros(())

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from etude.adaptation.algorithms import ByGradient
 from etude.adaptation.config import AdaptConfig, Algorithm
 from etude.adaptation.method import draw_tasks
 from etude.experiments.base import (
@@ -207,15 +206,7 @@ def measured(training: Training, measure: Callable[[Any, Any, Any], Any]) -> Any
     def play(policies: Any) -> Any:
         policy = jax.tree.map(lambda x: x[0], policies)
         tasks = draw_tasks(method.env, task_key, FRESH_TASKS)
-        played, _ = method.collect(policy, tasks, key)
-        if isinstance(method, ByGradient):
-            before, after = (x.episodes.last_state for x in (played.inner[0], played.outer))
-        else:
-            before, after = (
-                jax.tree.map(lambda x, part=part: jnp.swapaxes(x[part], 0, 1), played.last_state)
-                for part in (slice(config.explore), slice(config.explore, None))
-            )
-        return measure(tasks, before, after)
+        return measure(tasks, *method.last_states(policy, tasks, key))
 
     return jax.device_get(jax.jit(play)(training.policies))
 

@@ -64,6 +64,9 @@ class TrainRequest:
     """Recurrent cell that lets the agent remember what it saw before: none, gru or lstm."""
     memory_size: int | None = None
     """Units of that cell."""
+    memory_gate: bool | None = None
+    """Whether what is read from memory is multiplied by a gate of what is seen, which suits
+    observations of few symbols."""
     optimiser: Optimiser | None = None
     """Of the agent: adam, rmsprop or sgd."""
 
@@ -132,7 +135,9 @@ class OnlinePlan:
 
 ONLINE_SETTINGS = tuple(field.name for field in dataclasses.fields(OnlinePlan))
 
-LATER: dict[str, Any] = dict(epochs=1, minibatches=1, memory="none", memory_size=128)
+LATER: dict[str, Any] = dict(
+    epochs=1, minibatches=1, memory="none", memory_size=128, memory_gate=False
+)
 """Settings that folders of earlier versions lack, with what was so at the time."""
 
 
@@ -162,6 +167,7 @@ class TrainPlan:
     head: int
     memory: Memory
     memory_size: int
+    memory_gate: bool
     optimiser: Optimiser
     log_every: int
     online: OnlinePlan | None
@@ -188,6 +194,7 @@ class TrainPlan:
             head=self.head,
             memory=self.memory,
             memory_size=self.memory_size,
+            gated=self.memory_gate,
         )
 
     @property
