@@ -40,21 +40,21 @@ class Learning(eqx.Module):
 class Trial(eqx.Module):
     """A trial on each of N tasks, of T steps; those after its last episode do not count."""
 
-    reward: Float[Array, "N T"]
-    episode: Int[Array, "N T"]
+    reward: Float[Array, "*N T"]
+    episode: Int[Array, "*N T"]
     """Which of the trial's episodes each step belongs to."""
     observation: PyTree[Array]
     state: PyTree[Array]
     """What was to be seen of the environment before each step."""
 
-    def returns(self, first: int, last: int) -> Float[Array, " N"]:
+    def returns(self, first: int, last: int) -> Float[Array, "*N"]:
         """The mean return of the episodes from `first` up to, but not including, `last`."""
         counts = (self.episode >= first) & (self.episode < last)
-        return jnp.sum(jnp.where(counts, self.reward, 0.0), axis=1) / (last - first)
+        return jnp.sum(jnp.where(counts, self.reward, 0.0), axis=-1) / (last - first)
 
-    def at_end_of(self, episode: int) -> Int[Array, " N"]:
+    def at_end_of(self, episode: int) -> Int[Array, "*N"]:
         """The step after the last of an episode."""
-        return jnp.argmax(self.episode == episode + 1, axis=1)
+        return jnp.argmax(self.episode == episode + 1, axis=-1)
 
 
 class Recurrent(Method):

@@ -31,8 +31,8 @@ FRESH_TASKS = 16_384
 PRINTED_TASKS = 1000
 """That a printed mean is over, as far as we know: none of our sources confirms it."""
 NOTES = (
-    "RL² learns from the means of rewards, which these tasks know; it sees what was paid.",
-    "Its policy is associative: it multiplies observation, action and reward.",
+    "RL² is paid what was drawn, not its mean (`expected` is off).",
+    "It sees products of observation, action and reward, and its memory is gated (`associative`).",
 )
 
 

@@ -144,7 +144,7 @@ def code() -> str:
     import etude
 
     root = Path(etude.__path__[0])
-    files = {*root.glob("adaptation/*.py"), *root.glob("envs/*.py")}
+    files = {path for room in ROOMS.split() for path in root.glob(f"{room}/*.py")}
     files |= {root / f"{name}.py" for name in MODULES.split()}
     files -= {root / "adaptation" / f"{name}.py" for name in OTHER.split()}
     versions = " ".join(f"{name} {version(name)}" for name in LIBRARIES.split())
@@ -152,10 +152,8 @@ def code() -> str:
     return hashlib.sha256(b"\0".join([versions.encode(), *texts])).hexdigest()
 
 
-MODULES = (
-    "core/agent core/config core/distributions core/nn core/returns core/trees core/types "
-    "training/iteration"
-)
+ROOMS = "core acting adaptation envs training"
+MODULES = "rules/ppo"
 OTHER = "classics saved watch"
 """Of `adaptation`, what no training uses."""
 LIBRARIES = "jax jaxlib optax equinox gymnax"
