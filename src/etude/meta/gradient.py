@@ -73,7 +73,7 @@ def train(
     source: Source,
     keys: PyTree[Array],
     play: Play[Source, State],
-    memory: Memory = "nested",
+    memory: Memory = "each",
 ) -> tuple[Window[State], Source, PyTree[Array]]:
     """Plays and updates once for each of `keys`, each time with the state as it then is.
 
@@ -103,7 +103,7 @@ def record(
     params: Params,
     state: State,
     experience: PyTree[Array],
-    memory: Memory = "nested",
+    memory: Memory = "each",
 ) -> Window[State]:
     """The window of updates on experience that was collected before, stacked along a first axis."""
 
