@@ -56,7 +56,7 @@ class Case:
     agents: int
     updates: int
     env: str = "catch:rows=5,columns=5"
-    memory: Memory = "nested"
+    memory: Memory = "each"
     mixed_mode: bool = True
 
 

@@ -14,6 +14,7 @@ import pytest
 from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner
 from etude.core.moments import Moments
+from etude.meta import gradient as estimator
 from etude.meta.discovery.meta_value import MetaValue, MetaValueConfig
 from etude.meta.discovery.problem import Discovery, Lifetime
 from etude.meta.gradient import meta_gradient, nearest_divisor, record, train
@@ -105,7 +106,15 @@ def make_lifetime(learner: Learner) -> Lifetime:
 
 
 @pytest.fixture(scope="module")
-def disco():
+def one_loop():
+    """The first update is in the loop like all others, which leaves less to compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(estimator, "FEW", 0)
+        yield
+
+
+@pytest.fixture(scope="module")
+def disco(one_loop):
     """A rule, and the other arguments of its meta-gradient through 2 × 2 updates."""
     with jax.enable_x64(True):
         rule = random_like(lambda: Disco(CONFIG, key=jax.random.key(0)))
@@ -198,7 +207,7 @@ def test_nearest_divisor(n, divisor):
 
 
 @pytest.fixture(scope="module")
-def learned_discount():
+def learned_discount(one_loop):
     with jax.enable_x64(True):
         rule = LearnedDiscount(jnp.array(0.3), jnp.array(-0.5))
         make = lambda: Agent(  # noqa: E731
@@ -220,9 +229,12 @@ def test_a_rule_without_the_heads_of_disco(learned_discount):
         assert_same(compiled(memory, mixed_mode)(*learned_discount), expected)
 
 
+@pytest.mark.parametrize("few", [0, 8])
 @pytest.mark.parametrize("memory", ["each", "nested"])
-def test_it_is_the_gradient_of_the_plain_program(learned_discount, memory):
-    """All updates and the outer loss as one function, differentiated by JAX."""
+def test_it_is_the_gradient_of_the_plain_program(learned_discount, memory, few, monkeypatch):
+    """All updates and the outer loss as one function, differentiated by JAX; whether or not the
+    first update is compiled apart."""
+    monkeypatch.setattr(estimator, "FEW", few)
     rule, lifetime, rollouts, validation = learned_discount
     expected = jax.jit(jax.grad(composed(PROBLEM, lifetime, rollouts, validation)))(rule)
     result = compiled(memory, True)(*learned_discount)
@@ -282,8 +294,11 @@ class FromLearnedStart(Problem[Descent, Position, dict]):
         return loss * jnp.sum(params.rate), (state, {"meta_loss": loss, "steps": aux["steps"]})
 
 
+@pytest.mark.parametrize("few", [0, 8])
 @pytest.mark.parametrize("memory", ["each", "nested"])
-def test_a_start_that_is_learned(memory):
+def test_a_start_that_is_learned(memory, few, monkeypatch):
+    """Whether or not the first update is compiled apart."""
+    monkeypatch.setattr(estimator, "FEW", few)
     problem, random = FromLearnedStart(), np.random.default_rng(0)
     start, target = (jnp.asarray(random.normal(size=3)) for _ in range(2))
     rate = jnp.array([0.1, 0.2, 0.05])

@@ -73,7 +73,7 @@ def train(
     source: Source,
     keys: PyTree[Array],
     play: Play[Source, State],
-    memory: Memory = "nested",
+    memory: Memory = "each",
 ) -> tuple[Window[State], Source, PyTree[Array]]:
     """Plays and updates once for each of `keys`, each time with the state as it then is.
 
@@ -103,7 +103,7 @@ def record(
     params: Params,
     state: State,
     experience: PyTree[Array],
-    memory: Memory = "nested",
+    memory: Memory = "each",
 ) -> Window[State]:
     """The window of updates on experience that was collected before, stacked along a first axis."""
 
@@ -162,46 +162,67 @@ def meta_gradient(
     )
     to_params, to_state, to_aux = pullback(jnp.ones_like(loss))
     gradient = mixed_mode_gradient if mixed_mode else loss_gradient
-    more, to_state = _through_updates(problem, params, window, to_state, to_aux, gradient)
-    _, pullback = eqx.filter_vjp(lambda params: problem.begin(params, window.start), params)
-    (at_begin,) = pullback(to_state)
-    total = jax.tree.map(lambda *parts: sum(parts), to_params, more, at_begin)
-    return MetaGradient(total, after, metrics)
+    more = _through_updates(problem, params, window, (to_state, to_aux), gradient)
+    return MetaGradient(jax.tree.map(jnp.add, to_params, more), after, metrics)
+
+
+FEW = 8
+"""Up to this many updates, the first is compiled apart from the others."""
 
 
 def _through_updates(
     problem: Problem[Params, State, Any],
     params: Params,
     window: Window[State],
-    to_state: PyTree[Array],
-    to_aux: PyTree[Array],
+    cotangents: tuple[PyTree[Array], PyTree[Array]],
     gradient: Gradient,
-) -> tuple[PyTree[Array], PyTree[Array]]:
-    """The cotangents of the parameters and of the first state, given those of the last state and
-    of each update's `aux`."""
+) -> PyTree[Array]:
+    """The cotangents of the parameters, given those of the last state and of each update's `aux`.
+
+    Unless a problem learns where updates begin, what the first one starts from does not depend on
+    the parameters, so half of its reverse pass is not needed. A loop has one body for all updates
+    and cannot leave it out; among few updates, the first counts enough to have its own.
+    """
+    chunk = _chunk(problem, gradient, window.chunk)
+
+    def back(carry, recorded):
+        to_params, to_state = carry
+        state, experience, to_aux = recorded
+        run = lambda params, state: chunk(params, state, experience)  # noqa: E731
+        more, to_state = eqx.filter_vjp(run, params, state)[1]((to_state, to_aux))
+        return (jax.tree.map(jnp.add, to_params, more), to_state), None
+
+    chunks = (window.states, *_in_chunks((window.experience, cotangents[1]), window.chunk))
+    apart = length_of(window.experience) <= FEW
+    others = jax.tree.map(lambda x: x[1:], chunks) if apart else chunks
+    nothing = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
+    carry = nothing, Packed.pack(cotangents[0])
+    (to_params, to_state), _ = jax.lax.scan(back, carry, others, reverse=True)
+
+    _, experience, to_aux = jax.tree.map(lambda x: x[0], chunks)
+
+    def beginning(params):
+        state = Packed.pack(problem.begin(params, window.start))
+        return chunk(params, state, experience) if apart else state
+
+    _, pullback = eqx.filter_vjp(beginning, params)
+    (more,) = pullback((to_state, to_aux) if apart else to_state)
+    return jax.tree.map(jnp.add, to_params, more)
+
+
+def _chunk(problem: Problem[Params, State, Any], gradient: Gradient, length: int):
+    """The updates that follow a recorded state, as a function to be differentiated."""
 
     def step(params, packed, part):
         state, aux = problem.inner(params, packed.unpack(), part, gradient)
         return Packed.pack(state), aux
 
-    step = step if window.chunk == 1 else remat(step)
+    step = step if length == 1 else remat(step)
 
-    def back(carry, recorded):
-        to_params, to_state = carry
-        states, experience, to_aux = recorded
-        _, pullback = eqx.filter_vjp(
-            lambda params, state: _scan(lambda s, x: step(params, s, x), state, experience),
-            params,
-            states,
-        )
-        more, to_state = pullback((to_state, to_aux))
-        return (jax.tree.map(jnp.add, to_params, more), to_state), None
+    def chunk(params, packed, experience):
+        return _scan(lambda packed, part: step(params, packed, part), packed, experience)
 
-    nothing = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
-    last = Packed.pack(to_state)
-    chunks = (window.states, *_in_chunks((window.experience, to_aux), window.chunk))
-    (to_params, first), _ = jax.lax.scan(back, (nothing, last), chunks, reverse=True)
-    return to_params, first.unpack()
+    return chunk
 
 
 @jax.custom_vjp

@@ -91,9 +91,9 @@ class DiscoverConfig:
     """Who plays what is learned from: in each update, and after the last one for validation, the
     agent as it then is (fresh), or the agent before the first update all of it (ahead, as the
     released notebook does with two updates; with ten it ruins learning)."""
-    memory: Memory = "nested"
+    memory: Memory = "each"
     """Which states are recorded for the meta-gradient: that before each update (each), or before
-    every √N-th update (nested), those in between being computed once more."""
+    every √N-th update (nested: less memory, but those in between are computed once more)."""
     mixed_mode: bool = True
     """Whether inner gradients are differentiated forward over reverse, which is cheaper."""
 
