@@ -110,6 +110,18 @@ PRESETS: list[tuple[str, str, dict[str, Any]]] = [
             torso=(128, 128),
         ),
     ),
+    ("ppo", "catch", dict(steps=150_000, rollout=16, learning_rate=3e-3)),
+    (
+        "ppo",
+        "gymnax/*MinAtar",
+        dict(
+            steps=1_000_000,
+            batch=64,
+            minibatches=8,
+            learning_rate=3e-3,
+            torso=(128, 128, 64),
+        ),
+    ),
     ("policy_gradient", "*", dict(batch=64, rollout=64, learning_rate=1e-3, torso=(128, 128))),
     ("policy_gradient", "catch", dict(steps=200_000, batch=32, rollout=28)),
 ]
