@@ -6,7 +6,16 @@ from typing import Any, Literal, TypeVar, cast
 
 from etude.core.config import Memory, NetworkConfig, Optimiser
 from etude.errors import UserError, reason
-from etude.settings import SEED_RANGE, check_types, is_cost, is_count, is_positive, is_seed, require
+from etude.settings import (
+    SEED_RANGE,
+    check_types,
+    is_cost,
+    is_count,
+    is_positive,
+    is_seed,
+    lists_to_tuples,
+    require,
+)
 
 Config = TypeVar("Config")
 Schedule = Literal["constant", "cosine"]
@@ -253,11 +262,6 @@ class TrainPlan:
             return TrainPlan.of(settings)
         except (TypeError, ValueError, UserError) as error:
             raise UserError(f"The saved config makes no sense: {reason(error)}") from None
-
-
-def lists_to_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    """Settings hold tuples, JSON has lists, and users write either."""
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
 
 
 def from_json(kind: type[Config], fields: dict[str, Any]) -> Config:
