@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from etude import envs
-from etude.training.run import train
+from etude.api import train
 
 ROOT = Path(__file__).resolve().parent.parent
 
