@@ -147,6 +147,6 @@ def load(path: str) -> Loaded:
         config, agents = read_config(folder), []
         folder.let_import()
     else:
-        raise UserError(f"{path} is a run of `etude {kind.command}`, which cannot be loaded yet.")
+        raise UserError(f"{path} is a run of kind {kind.kind!r}, which cannot be loaded yet.")
     rule = rules.load_kept(folder.path / rules.RULE_FILE)
     return Loaded(path, config, rule, agents, folder.metrics(), folder.summary())

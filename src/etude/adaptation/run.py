@@ -42,7 +42,6 @@ class AdaptRun(Run[AdaptState, AdaptResult]):
     compiled."""
 
     kind: ClassVar[str] = "adapt"
-    command: ClassVar[str] = "adapt"
     doing: ClassVar[str] = "Training"
     end: ClassVar[str] = "steps"
 

@@ -31,11 +31,11 @@ def watched(run: Run[Any, Any], folder: RunFolder, options: RunOptions) -> Itera
         )
 
 
-def require_end(done: int, run: Run[Any, Any], folder: RunFolder) -> None:
+def require_end(done: int, run: Run[Any, Any], folder: RunFolder, command: str) -> None:
     """Leaves, with a word on how to go on, if the run was stopped before its end."""
     if done < run.updates:
         how = "Stopped and saved." if done else "Stopped before the first update."
-        say(f"{how} Go on with: etude {run.command} --resume {folder.path}")
+        say(f"{how} Go on with: etude {command} --resume {folder.path}")
         sys.exit(130)
 
 

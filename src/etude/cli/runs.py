@@ -10,6 +10,7 @@ from etude.cli.options import RunOptions
 from etude.cli.running import require_end, watched
 from etude.cli.terminal import print_adaptation, print_discovery, print_scores, print_summary, say
 from etude.errors import UserError
+from etude.kinds import KINDS
 from etude.runs.folder import RunFolder
 from etude.runs.lifecycle import execute, start
 from etude.runs.run import Result, Run
@@ -30,8 +31,9 @@ def run(make: Callable[[], Run[Any, Result]], options: RunOptions, end: int | No
         say(note)
     with watched(run, folder, options) as loop_options:
         result = execute(run, folder, **loop_options)
-    require_end(result.done, run, folder)
-    PRINT[run.command](result.summary, folder)
+    command = KINDS[run.kind].command
+    require_end(result.done, run, folder, command)
+    PRINT[command](result.summary, folder)
 
 
 def test_adaptation(folder: RunFolder, given: dict[str, Any]) -> None:

@@ -54,8 +54,6 @@ class Run(abc.ABC, Generic[State, Found]):
 
     kind: ClassVar[str]
     """The name of this kind of run in `config.json`."""
-    command: ClassVar[str]
-    """The command that starts and resumes it: `etude train`."""
     doing: ClassVar[str]
     """In one word, for the terminal."""
     end: ClassVar[str]

@@ -31,7 +31,7 @@ class TrainRequest:
     own as module:Class. `etude envs` lists them."""
     rule: str | None = None
     """Update rule, with settings if any: disco103, actor_critic, actor_critic:discount=0.9,
-    policy_gradient, disco, or a rule file. `etude rules` lists them."""
+    policy_gradient, disco, a rule file, or your own as module:Class. `etude rules` lists them."""
     steps: int | None = None
     """Environment steps of each seed, all its environments together."""
     seed: int | None = None

@@ -57,7 +57,6 @@ class TrainRun(Run[Any, TrainResult]):
     """Agents trained side by side, each from its own seed, under one rule."""
 
     kind: ClassVar[str] = "train"
-    command: ClassVar[str] = "train"
     doing: ClassVar[str] = "Training"
     end: ClassVar[str] = "steps"
     rule_axis: ClassVar[int | None] = None

@@ -57,7 +57,6 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     """A rule that learns from the learning of a population of agents."""
 
     kind: ClassVar[str] = "discover"
-    command: ClassVar[str] = "discover"
     doing: ClassVar[str] = "Discovering"
     end: ClassVar[str] = "meta_steps"
 
