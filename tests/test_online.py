@@ -21,7 +21,7 @@ from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCritic
 from etude.rules.frodo import Frodo, FrodoConfig
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
 from etude.runs.folder import RunFolder
-from etude.runs.lifecycle import execute
+from etude.runs.lifecycle import execute, start
 from etude.runs.storage import named_leaves
 from etude.training.config import TrainRequest
 from etude.training.iteration import Training, make_optimiser
@@ -262,6 +262,15 @@ def test_every_seed_starts_from_its_own_rule():
     assert (start.out.w[0] != start.out.w[1]).any()
     alone = api.setup(rule="frodo", seeds=1, **SMALL).rule
     np.testing.assert_array_equal(alone.out.w[0], start.out.w[0])
+
+
+@pytest.mark.parametrize("rule", ["frodo", Frodo(key=jax.random.key(5))], ids=["name", "object"])
+def test_a_folder_starts_from_the_same_rules_before_there_is_a_checkpoint(rule, tmp_path):
+    setup = api.setup(rule=rule, seeds=2, **SMALL | dict(learn_rule=True, steps=64))
+    start(setup, str(tmp_path / "run"))
+    again, _ = reopen(str(tmp_path / "run"))
+    for a, b in zip(jax.tree.leaves(setup.rule), jax.tree.leaves(again.rule), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_the_agent_is_told_what_the_rule_has_learned():

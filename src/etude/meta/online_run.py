@@ -44,10 +44,9 @@ class OnlineRun(TrainRun):
         return rules.load_kept(path) if path.is_file() else None
 
     def write_start(self, folder: RunFolder) -> None:
-        first = jax.tree.map(lambda x: x[0], self.rule)
-        shared = jax.tree.map(lambda x, y: bool((x == y).all()), self.rule, first)
-        if all(jax.tree.leaves(shared)):  # or else each has its own, made by the rule's name
-            rules.save(folder.path / rules.START_FILE, first)
+        if all(bool((x == x[:1]).all()) for x in jax.tree.leaves(self.rule)):
+            # Or else each seed has its own, which the rule's name makes.
+            rules.save(folder.path / rules.START_FILE, jax.tree.map(lambda x: x[0], self.rule))
 
     def record(self, state: Any, metrics: dict[str, np.ndarray], done: int) -> Record:
         """With what the rules have come to, seed by seed."""

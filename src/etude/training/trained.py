@@ -10,7 +10,7 @@ from etude.core.rule import Rule
 class TrainedAgent(eqx.Module):
     """An agent together with the rule it learned under, which may tell it something to act on.
 
-    It is a pytree like any other: `jax.jit(agent.act)`, `jax.vmap` and `jax.lax.scan` work.
+    `act` is compiled, and may be called within a compiled function, too.
     """
 
     agent: Agent
@@ -21,6 +21,7 @@ class TrainedAgent(eqx.Module):
         without leaves if the agent has no memory."""
         return self.agent.start(*batch)
 
+    @eqx.filter_jit
     def act(
         self,
         memory: PyTree[Array],
