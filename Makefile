@@ -13,6 +13,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/lint-imports
 
 demo: $(READY)
 	$(BIN)/etude train --env catch:rows=5,columns=5 --rule actor_critic --steps 60000 --seeds 2 --out runs/demo-$$(date +%Y%m%d-%H%M%S)

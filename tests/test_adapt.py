@@ -11,19 +11,14 @@ import pytest
 
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.episodes import policy_of
-from etude.adaptation.run import (
-    AdaptRun,
-    judged,
-    kept_policies,
-    new_folder,
-    open_folder,
-    run,
-)
+from etude.adaptation.run import AdaptRun, judged, kept_policies
 from etude.adaptation.watch import adapt_and_watch
+from etude.api import reopen
 from etude.cli.film import plan
 from etude.core.distributions import log_prob
 from etude.errors import UserError
 from etude.runs.folder import METRICS
+from etude.runs.lifecycle import execute, start
 
 SHARED = dict(tasks="bandit:arms=2,pulls=6", batch=8, test_tasks=8, log_every=2, episodes=3)
 
@@ -36,14 +31,14 @@ def small(algo, **settings):
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ["emaml", "erl2"])
 def test_a_run_that_stops_goes_on_to_the_same_bits(algo, tmp_path):
-    whole = run(AdaptRun.create(small(algo, seeds=2)))
+    whole = execute(AdaptRun.create(small(algo, seeds=2))).summary
     work = AdaptRun.create(small(algo, seeds=2))
-    folder = new_folder(work, str(tmp_path / "run"))
+    folder = start(work, str(tmp_path / "run"))
     seen = []
-    partial = run(work, folder, report=seen.append, should_stop=lambda: len(seen) >= 2)
-    assert 0 < partial["updates"] < whole["updates"]
-    again, folder = open_folder(str(tmp_path / "run"))
-    resumed = run(again, folder)
+    stopped = execute(work, folder, report=seen.append, should_stop=lambda: len(seen) >= 2)
+    assert 0 < stopped.summary["updates"] < whole["updates"]
+    again, folder = reopen(str(tmp_path / "run"))
+    resumed = execute(again, folder).summary
     assert resumed["policy_sha256"] == whole["policy_sha256"]
     assert resumed["after"] == whole["after"]
     assert folder.summary()["updates"] == whole["updates"]
@@ -57,7 +52,7 @@ def test_a_run_that_stops_goes_on_to_the_same_bits(algo, tmp_path):
 def test_emaml_learns_to_adapt_to_the_better_arm():
     """Not knowing anything earns 3 of 6, and knowing the arms 4. (RL²: in test_rl2.py.)"""
     settings = dict(batch=64, test_tasks=256, log_every=20, episodes=16, inner_rate=5.0)
-    summary = run(AdaptRun.create(small("emaml", **settings | dict(steps=300_000))))
+    summary = execute(AdaptRun.create(small("emaml", **settings | dict(steps=300_000)))).summary
     assert summary["after"]["low"] > 3.5
     assert summary["after"]["mean"] > summary["before"]["mean"] + 0.4
 
@@ -284,20 +279,20 @@ def test_a_policy_is_watched_while_it_adapts(algo):
     ],
 )
 def test_a_whole_trial_is_shown_unless_one_says_otherwise(settings, asked, planned, tmp_path):
-    new_folder(AdaptRun.untraced(small(**settings)), str(tmp_path / "run"))
+    start(AdaptRun.untraced(small(**settings)), str(tmp_path / "run"))
     assert plan(str(tmp_path / "run"), asked) == planned
 
 
 def test_a_run_can_only_grow(tmp_path):
     work = AdaptRun.create(small("rl2"))
-    new_folder(work, str(tmp_path / "run"))
+    start(work, str(tmp_path / "run"))
     with pytest.raises(UserError, match="can only add"):
-        open_folder(str(tmp_path / "run"), 10)
-    longer, _ = open_folder(str(tmp_path / "run"), 10**6)
+        reopen(str(tmp_path / "run"), 10)
+    longer, _ = reopen(str(tmp_path / "run"), 10**6)
     assert longer.config == dataclasses.replace(work.config, steps=10**6)
-    new_folder(AdaptRun.create(small("rl2", schedule="cosine")), str(tmp_path / "cosine"))
+    start(AdaptRun.create(small("rl2", schedule="cosine")), str(tmp_path / "cosine"))
     with pytest.raises(UserError, match="cosine schedule ends where it ends"):
-        open_folder(str(tmp_path / "cosine"), 10**6)
+        reopen(str(tmp_path / "cosine"), 10**6)
 
 
 def test_a_cosine_goes_to_0_over_the_run():

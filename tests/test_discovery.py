@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from etude import rules
+from etude.api import train
 from etude.core.optim import AdamState
 from etude.envs import make
 from etude.errors import UserError
@@ -20,14 +21,15 @@ from etude.meta.discovery.check import Check, Outcome, score
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.population import Group, RuleUpdate, apply_updates
 from etude.meta.discovery.report import describe
-from etude.meta.discovery.run import DiscoveryRun, kept_rule, new_folder, run
+from etude.meta.discovery.run import DiscoveryRun, kept_rule
 from etude.rules import Rule
 from etude.rules.actor_critic import ActorCritic
 from etude.rules.disco.rule import Disco
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
 from etude.runs import loop
+from etude.runs.lifecycle import execute
+from etude.runs.lifecycle import start as start_run
 from etude.settings import split_specs
-from etude.training.run import train
 from tests.conftest import random_like
 from tests.probes import LearnedDiscount
 from tests.test_cli import ROOT, kill_when, logged, start
@@ -270,7 +272,7 @@ def scripted(rule, **settings) -> DiscoveryRun:
 def test_the_speed_of_the_machine_does_not_decide_what_is_checked(rule, monkeypatch, seconds):
     monkeypatch.setattr(loop, "PIECE_SECONDS", seconds)
     records = []
-    summary = run(scripted(rule, check_every=2, log_every=5), log=records.append)
+    summary = execute(scripted(rule, check_every=2, log_every=5), log=records.append).summary
     assert [r["updates"] for r in records] == [2, 4, 5, 6]
     assert [r["updates"] for r in records if "check" in r] == [2, 4, 6]
     assert (summary["best_meta_step"], summary["best_score"]) == (2, 1.0)
@@ -280,7 +282,7 @@ def test_the_speed_of_the_machine_does_not_decide_what_is_checked(rule, monkeypa
 def test_the_start_is_kept_if_nothing_better_is_found(rule):
     discovery = scripted(rule, check_every=3)
     discovery.check.returns = iter([0.9, 0.8, 0.7])
-    summary = run(discovery)
+    summary = execute(discovery).summary
     assert summary["best_meta_step"] == 0
     assert summary["rule_sha256"] == rules.digest(rule)
 
@@ -297,7 +299,7 @@ def test_a_run_in_which_nothing_is_finite_stops():
     rule = LearnedDiscount(jnp.array(jnp.nan), jnp.array(-0.5))
     discovery = DiscoveryRun.create(DiscoverConfig(**TINY | dict(meta_steps=30)), rule)
     with pytest.raises(UserError, match="no agent had a finite meta-gradient"):
-        run(discovery)
+        execute(discovery)
 
 
 def test_agents_of_the_population_are_told_what_the_rule_is_now(group):
@@ -333,9 +335,9 @@ def test_a_run_keeps_its_best_rule_and_goes_on_to_the_same_bits(tmp_path):
     rules.save(tmp_path / "start.npz", start_rule)
     settings = TINY | dict(replay=0.5, replay_capacity=8, from_=str(tmp_path / "start.npz"))
     discovery = DiscoveryRun.create(DiscoverConfig(**settings))
-    whole = run(discovery, new_folder(discovery, str(tmp_path / "whole")))
-    half = new_folder(discovery, str(tmp_path / "half"))
-    middle = run(discovery, half, should_stop=lambda: len(half.metrics()) == 1)
+    whole = execute(discovery, start_run(discovery, str(tmp_path / "whole"))).summary
+    half = start_run(discovery, str(tmp_path / "half"))
+    middle = execute(discovery, half, should_stop=lambda: len(half.metrics()) == 1).summary
     assert middle["meta_steps"] == 2
     (tmp_path / "start.npz").unlink()  # the folder has all it needs
     assert kill_and_finish(half.path)["rule_sha256"] == whole["rule_sha256"]
@@ -346,13 +348,13 @@ def test_a_run_keeps_its_best_rule_and_goes_on_to_the_same_bits(tmp_path):
         check=ScriptedCheck(),
     )
     vars(checked).update({k: v for k, v in vars(discovery).items() if k == "_compiled"})
-    folder = new_folder(checked, str(tmp_path / "checked"))
-    summary = run(checked, folder)
+    folder = start_run(checked, str(tmp_path / "checked"))
+    summary = execute(checked, folder).summary
     assert (summary["best_meta_step"], summary["best_score"]) == (2, 1.0)
     assert summary["rule_sha256"] == middle["rule_sha256"] != whole["rule_sha256"]
     assert rules.digest(rules.load(str(folder.path))) == middle["rule_sha256"]
     assert (folder.path / "discovery.png").read_bytes()[:4] == b"\x89PNG"
-    assert run(checked, folder) == summary  # it is finished
+    assert execute(checked, folder).summary == summary  # it is finished
     records = folder.metrics()
     assert "meta-step 6 of 6" in describe(records[-1], 6)
     assert "check 0.50" in describe(records[-1], 6)
@@ -385,6 +387,6 @@ def test_environments_may_differ_in_observations_and_actions(rule):
     settings |= dict(meta_steps=1)
     discovery = DiscoveryRun.create(DiscoverConfig(**settings), rule)
     records = []
-    summary = run(discovery, report=records.append)
+    summary = execute(discovery, report=records.append).summary
     assert summary["environment_steps"] == 3 * (2 * 4 * 3 + 4 * 4)
     assert records[0]["returns"].keys() == {"catch:rows=4,columns=3", "tests.probes:MatchSign"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from etude import envs
-from etude.training.run import train
+from etude.api import train
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -33,6 +33,6 @@ def test_the_lines_of_the_readme_run():
 
 
 def test_every_linked_file_is_there():
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for link in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"

@@ -8,6 +8,7 @@ import pytest
 
 from etude.acting.jax_source import JaxSource
 from etude.acting.replay import Replay, join
+from etude.api import train
 from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner, Passes, mean_loss, update
 from etude.core.optim import adam
@@ -15,7 +16,6 @@ from etude.envs import make
 from etude.rules.actor_critic import ActorCritic
 from etude.rules.disco.rule import Disco, DiscoConfig
 from etude.rules.ppo import PPO
-from etude.training.run import train
 
 CUT = "gymnax/CartPole-v1:max_steps_in_episode=5"
 """Episodes are cut every few steps, and some end."""

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude import rules
+from etude import api, rules
+from etude.api import reopen, train
 from etude.core import optim
 from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner
@@ -20,11 +21,11 @@ from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCritic
 from etude.rules.frodo import Frodo, FrodoConfig
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
 from etude.runs.folder import RunFolder
+from etude.runs.lifecycle import execute, start
 from etude.runs.storage import named_leaves
 from etude.training.config import TrainRequest
 from etude.training.iteration import Training, make_optimiser
 from etude.training.presets import resolve
-from etude.training.run import Setup, open_folder, run, train
 from tests.conftest import random_like
 from tests.test_learner import ACTIONS, OBSERVATION, OPTIMISER, dead_leaves, make_rollout, stack
 from tests.test_metagradient import check_finite_differences, compiled
@@ -226,8 +227,8 @@ def test_a_rule_that_learns_goes_on_to_the_same_bits_and_can_be_used_frozen(tmp_
     train(
         "catch:rows=4,columns=3", "frodo", out=str(tmp_path / "half"), **settings | dict(steps=600)
     )
-    setup, folder = open_folder(str(tmp_path / "half"), 1200)
-    half = run(setup, folder)
+    setup, folder = reopen(str(tmp_path / "half"), 1200)
+    half = execute(setup, folder)
     for name in ("params_sha256", "rule_sha256"):
         assert half.summary[name] == whole.summary[name]
     start = rules.load("frodo")
@@ -257,10 +258,19 @@ def test_a_schedule_counts_the_updates_of_the_agent():
 
 
 def test_every_seed_starts_from_its_own_rule():
-    start = Setup.create(TrainRequest(rule="frodo", seeds=2, **SMALL)).rule
+    start = api.setup(rule="frodo", seeds=2, **SMALL).rule
     assert (start.out.w[0] != start.out.w[1]).any()
-    alone = Setup.create(TrainRequest(rule="frodo", seeds=1, **SMALL)).rule
+    alone = api.setup(rule="frodo", seeds=1, **SMALL).rule
     np.testing.assert_array_equal(alone.out.w[0], start.out.w[0])
+
+
+@pytest.mark.parametrize("rule", ["frodo", Frodo(key=jax.random.key(5))], ids=["name", "object"])
+def test_a_folder_starts_from_the_same_rules_before_there_is_a_checkpoint(rule, tmp_path):
+    setup = api.setup(rule=rule, seeds=2, **SMALL | dict(learn_rule=True, steps=64))
+    start(setup, str(tmp_path / "run"))
+    again, _ = reopen(str(tmp_path / "run"))
+    for a, b in zip(jax.tree.leaves(setup.rule), jax.tree.leaves(again.rule), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_the_agent_is_told_what_the_rule_has_learned():
@@ -297,7 +307,7 @@ def test_a_folder_with_settings_that_do_nothing_goes_on(tmp_path):
     train("catch:rows=4,columns=3", "actor_critic", out=path, **settings)
     folder = RunFolder.open(path)
     folder.write_config(folder.config() | dict(inner_updates=5, outer="actor_critic"))
-    setup, _ = open_folder(path)
+    setup, _ = reopen(path)
     assert setup.config.online is None
 
 
@@ -312,4 +322,4 @@ def test_a_folder_with_settings_that_do_nothing_goes_on(tmp_path):
 )
 def test_settings_that_would_do_nothing_are_mistakes(rule, settings, words):
     with pytest.raises(UserError, match=words):
-        Setup.create(TrainRequest(env="catch:rows=4,columns=3", rule=rule, **settings))
+        api.setup(env="catch:rows=4,columns=3", rule=rule, **settings)

@@ -5,12 +5,13 @@ import dataclasses
 import pytest
 
 from etude import rules
+from etude.api import train
 from etude.errors import UserError
 from etude.rules.actor_critic import ActorCritic
+from etude.runs.folder import RunFolder
 from etude.training.config import LATER, ONLINE_SETTINGS, TrainPlan, TrainRequest
 from etude.training.planning import plan_named, read_plan
 from etude.training.presets import BASE, ONLINE, default_of, explain, resolve
-from etude.training.run import train
 
 ENV = "catch:rows=4,columns=3"
 
@@ -93,10 +94,10 @@ def test_a_folder_of_an_earlier_version_is_read(tmp_path):
     path = str(tmp_path / "run")
     settings = dict(batch=4, rollout=4, torso=(8,), steps=64)
     plan = train(ENV, "actor_critic", out=path, **settings).config
-    _, folder = read_plan(path)
+    folder = RunFolder.open(path)
     folder.write_config({k: v for k, v in folder.config().items() if k not in LATER})
-    assert read_plan(path)[0] == plan
-    assert read_plan(path, steps=128)[0].steps == 128
+    assert read_plan(folder) == plan
+    assert read_plan(folder, steps=128).steps == 128
     folder.write_config({k: v for k, v in folder.config().items() if k != "torso"})
     with pytest.raises(UserError, match="makes no sense: it lacks torso"):
-        read_plan(path)
+        read_plan(folder)

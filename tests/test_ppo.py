@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from etude.api import train
 from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner, Passes, descend, mean_loss, take_trajectories
 from etude.core.moments import Moments
 from etude.core.optim import make_optimiser
 from etude.core.types import Rollout
 from etude.rules.ppo import PPO, PPOConfig, PPOTargets
-from etude.training.run import train
 
 
 class Table(Agent):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from etude import rules
+from etude.api import train
 from etude.core.returns import categorical_mean
 from etude.errors import UserError
 from etude.rules.actor_critic import ActorCritic
 from etude.runs.arrays import write_arrays
-from etude.training.run import train
 from tests import parity
 
 SMALL = dict(torso=(32,), model=16, head=16, batch=16, rollout=8, replay_share=0.0, log_every=100)

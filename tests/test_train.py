@@ -9,17 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etude import envs, rules
+from etude import api, envs, rules
+from etude.api import reopen, train
 from etude.core.types import Episodes
 from etude.errors import UserError
+from etude.kinds import open_folder
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
 from etude.runs import loop
 from etude.runs.folder import RunFolder
+from etude.runs.lifecycle import execute, start
 from etude.settings import check_types
 from etude.training.config import TrainRequest
 from etude.training.iteration import LAST_EPISODES, EpisodeLog
 from etude.training.presets import resolve
-from etude.training.run import Setup, new_folder, open_folder, run, train
+from etude.training.run import TrainRun
 from tests.probes import LearnedDiscount
 
 QUICK = dict(torso=(8,), batch=8, rollout=4, log_every=5, steps=640, learning_rate=1e-3)
@@ -113,18 +116,18 @@ def test_presets_carry_settings_of_the_rule():
 )
 def test_settings_that_make_no_sense_get_a_sentence(settings, words):
     with pytest.raises(UserError, match=words):
-        Setup.create(TrainRequest(**{"env": ENV, "rule": RULE, **settings}))
+        api.setup(**{"env": ENV, "rule": RULE, **settings})
 
 
 def test_a_run_that_stopped_goes_on_to_the_same_bits(tmp_path):
     settings = QUICK | dict(env=ENV, rule=RULE, replay_share=0.5, replay_capacity=16, seeds=2)
-    setup = Setup.create(TrainRequest(**settings))
-    straight = run(setup, new_folder(setup, str(tmp_path / "a")))
-    folder = new_folder(setup, str(tmp_path / "b"))
-    half = run(setup, folder, should_stop=lambda: len(folder.metrics()) == 2)
+    setup = api.setup(**settings)
+    straight = execute(setup, start(setup, str(tmp_path / "a")))
+    folder = start(setup, str(tmp_path / "b"))
+    half = execute(setup, folder, should_stop=lambda: len(folder.metrics()) == 2)
     assert half.summary["updates"] == 10 and not (folder.path / "summary.json").exists()
     folder.log({"updates": 999, "steps": 0})  # written after the checkpoint, then lost
-    result = run(*open_folder(str(tmp_path / "b")))
+    result = execute(*reopen(str(tmp_path / "b")))
     assert result.summary["params_sha256"] == straight.summary["params_sha256"]
     strip = lambda rows: [{k: v for k, v in r.items() if k != "seconds"} for r in rows]  # noqa: E731
     assert strip(folder.metrics()) == strip(RunFolder.open(str(tmp_path / "a")).metrics())
@@ -133,21 +136,19 @@ def test_a_run_that_stopped_goes_on_to_the_same_bits(tmp_path):
 def test_a_run_can_be_extended(tmp_path):
     folder = str(tmp_path / "run")
     train(ENV, RULE, out=folder, **QUICK)
-    longer = run(*open_folder(folder, steps=1200))  # the last piece of work is a shorter one
+    longer = execute(*reopen(folder, 1200))  # the last piece of work is a shorter one
     straight = train(ENV, RULE, **QUICK | dict(steps=1200))
     assert longer.summary["params_sha256"] == straight.summary["params_sha256"]
     assert RunFolder.open(folder).config()["steps"] == 1200
     with pytest.raises(UserError, match="can only add"):
-        open_folder(folder, steps=640)
+        reopen(folder, 640)
 
 
 def test_bad_numbers_stop_the_run_and_leave_the_last_good_checkpoint(tmp_path):
-    setup = Setup.create(
-        TrainRequest(env="tests.probes:PoisonedReward", rule=RULE, **QUICK | dict(steps=64_000))
-    )
-    folder = new_folder(setup, str(tmp_path / "run"))
+    setup = api.setup("tests.probes:PoisonedReward", RULE, **QUICK | dict(steps=64_000))
+    folder = start(setup, str(tmp_path / "run"))
     with pytest.raises(UserError, match=r"stopped at update \d+ .*the reward is nan") as error:
-        run(setup, folder, checkpoint_seconds=0.0)
+        execute(setup, folder, checkpoint_seconds=0.0)
     stopped_at = int(str(error.value).split("update ")[1].split()[0])
     restored = folder.restore(setup.shapes())
     assert restored is not None
@@ -158,9 +159,9 @@ def test_bad_numbers_stop_the_run_and_leave_the_last_good_checkpoint(tmp_path):
 
 def test_bad_parameters_are_never_saved(tmp_path):
     """Loss and gradient of the last update may be fine while the parameters after it are not."""
-    setup = Setup.create(TrainRequest(env=ENV, rule=RULE, **QUICK))
-    folder = new_folder(setup, str(tmp_path / "run"))
-    advance = Setup.advance
+    setup = api.setup(ENV, RULE, **QUICK)
+    folder = start(setup, str(tmp_path / "run"))
+    advance = TrainRun.advance
 
     def poisoned(self, state, done, number):
         state, metrics = advance(self, state, done, number)
@@ -170,10 +171,10 @@ def test_bad_parameters_are_never_saved(tmp_path):
         return state, metrics
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Setup, "advance", poisoned)
+        patch.setattr(TrainRun, "advance", poisoned)
         for kept in (folder, None):
             with pytest.raises(UserError, match=r"After update 20, agent.head.pi.b holds"):
-                run(setup, kept)
+                execute(setup, kept)
     assert not folder.has_checkpoint and not (folder.path / "summary.json").exists()
 
 
@@ -183,7 +184,7 @@ def test_a_run_keeps_its_rule_with_its_settings(tmp_path, monkeypatch):
     train(ENV, "mine.npz", out="run", **QUICK)
     (tmp_path / "mine.npz").unlink()
     monkeypatch.chdir("/")
-    setup, _ = open_folder(str(tmp_path / "run"), steps=1280)
+    setup, _ = reopen(str(tmp_path / "run"), 1280)
     assert setup.rule.config == rules.load("actor_critic:discount=0.5,bins=11").config
 
 
@@ -200,8 +201,8 @@ def test_rules_and_tasks_of_ones_own_need_no_name():
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path):
-    setup = Setup.create(TrainRequest(env=ENV, rule=RULE, **QUICK))
-    folder = new_folder(setup, str(tmp_path / "run"))
+    setup = api.setup(ENV, RULE, **QUICK)
+    folder = start(setup, str(tmp_path / "run"))
     with folder.locked(), pytest.raises(UserError, match="Another process"), folder.locked():
         pass
 
@@ -223,7 +224,8 @@ def test_a_mangled_file_gets_a_sentence(tmp_path, file, text, words):
     (folder.path / file).write_text(text)
     with pytest.raises(UserError, match=words):
         folder.metrics()
-        open_folder(str(folder.path))
+        open_folder(str(folder.path), "train")
+        reopen(str(folder.path))
 
 
 def test_a_folder_in_use_is_not_overwritten(tmp_path):
@@ -239,7 +241,7 @@ def test_a_damaged_checkpoint_gets_a_sentence(tmp_path):
     path = tmp_path / "run" / "checkpoint"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(UserError, match="not a sound file"):
-        run(*open_folder(str(tmp_path / "run"), steps=1280))
+        execute(*reopen(str(tmp_path / "run"), 1280))
 
 
 def test_the_record_of_a_run_says_which_rule_it_was(tmp_path):
@@ -263,7 +265,7 @@ def test_a_rule_of_ones_own_is_trained_but_not_kept(tmp_path):
 def test_a_finished_run_resumed_keeps_its_summary(tmp_path):
     train(ENV, RULE, out=str(tmp_path / "run"), **QUICK)
     before = (tmp_path / "run" / "summary.json").read_text()
-    run(*open_folder(str(tmp_path / "run")))
+    execute(*reopen(str(tmp_path / "run")))
     assert (tmp_path / "run" / "summary.json").read_text() == before
 
 
@@ -271,7 +273,7 @@ def test_work_is_cut_into_pieces_by_time_with_the_same_bits(monkeypatch):
     settings = QUICK | dict(log_every=20)
     whole, reports = train(ENV, RULE, **settings), []
     monkeypatch.setattr(loop, "PIECE_SECONDS", 0.0)  # every piece is one update
-    pieces = run(Setup.create(TrainRequest(env=ENV, rule=RULE, **settings)), report=reports.append)
+    pieces = execute(api.setup(ENV, RULE, **settings), report=reports.append)
     assert [r["updates"] for r in reports] == list(range(1, 21))
     assert [r["updates"] for r in pieces.curve] == [20]
     assert pieces.summary["params_sha256"] == whole.summary["params_sha256"]

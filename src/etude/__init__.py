@@ -7,6 +7,7 @@ from etude._malloc import keep_freed_memory
 
 if TYPE_CHECKING:
     from etude import envs, rules
+    from etude.api import Loaded, adapt, discover, load, resume, train
     from etude.core.agent import Agent, Heads
     from etude.core.config import NetworkConfig
     from etude.core.learner import Learner, update
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from etude.errors import UserError
     from etude.rules import Rule
     from etude.training.config import TrainPlan, TrainRequest
-    from etude.training.run import Result, train
+    from etude.training.trained import TrainedAgent
 
 keep_freed_memory()
 
@@ -23,21 +24,27 @@ __all__ = [
     "Agent",
     "Heads",
     "Learner",
+    "Loaded",
     "NetworkConfig",
-    "Result",
     "Rollout",
     "Rule",
     "TrainPlan",
     "TrainRequest",
+    "TrainedAgent",
     "UserError",
     "adam",
+    "adapt",
+    "discover",
     "envs",
+    "load",
+    "resume",
     "rules",
     "train",
     "update",
 ]
 
 _HOMES = {
+    "api": ("Loaded", "adapt", "discover", "load", "resume", "train"),
     "core.agent": ("Agent", "Heads"),
     "core.config": ("NetworkConfig",),
     "core.learner": ("Learner", "update"),
@@ -46,7 +53,7 @@ _HOMES = {
     "core.types": ("Rollout",),
     "errors": ("UserError",),
     "training.config": ("TrainPlan", "TrainRequest"),
-    "training.run": ("Result", "train"),
+    "training.trained": ("TrainedAgent",),
 }
 
 

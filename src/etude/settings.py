@@ -56,6 +56,11 @@ def as_text(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+def lists_to_tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """Settings hold tuples, JSON has lists, and users write either."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+
+
 def replace_fields(config: Any, settings: dict[str, str], owner: str) -> Any:
     """`config` (a dataclass) with fields set from text, or a sentence about what does not fit."""
     hints = typing.get_type_hints(type(config))

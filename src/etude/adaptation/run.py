@@ -1,12 +1,10 @@
 """A run of learning to adapt, from start to end: what is asked for, its folder, what came out."""
 
 import dataclasses
-import os
-import sys
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -18,10 +16,9 @@ from etude.adaptation.method import AdaptState, Method, Scores, draw_tasks
 from etude.adaptation.saved import read_config
 from etude.envs.trials import TaskDistribution
 from etude.errors import UserError
-from etude.runs import loop
 from etude.runs.figures import draw_band, figure_file, tidy
-from etude.runs.folder import IMPORT_FROM, RunFolder
-from etude.runs.loop import Record
+from etude.runs.folder import RunFolder
+from etude.runs.run import Outcome, Record, Result, Run, require_traceable
 from etude.runs.storage import from_arrays, sha256_of
 from etude.training.iteration import repeat, seed_keys
 
@@ -30,22 +27,35 @@ TRAIN, TEST, FRESH = 2**31 + 1, 2**31 + 2, 2**31 + 3
 numbers of the seeds, which are folded in as well, do not go so far."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdaptResult(Result):
+    """What learning to adapt has come to."""
+
+    config: AdaptConfig
+    policies: Any
+    """Each leaf has the seeds as its first axis."""
+
+
 @dataclasses.dataclass(frozen=True)
-class AdaptRun(loop.Work[AdaptState]):
+class AdaptRun(Run[AdaptState, AdaptResult]):
     """A run. Those that `create` makes have had all their mistakes surface, before anything is
     compiled."""
+
+    kind: ClassVar[str] = "adapt"
+    doing: ClassVar[str] = "Training"
+    end: ClassVar[str] = "steps"
 
     config: AdaptConfig
     method: Method
 
-    @staticmethod
-    def create(config: AdaptConfig) -> "AdaptRun":
-        run = AdaptRun.untraced(config)
-        loop.require_traceable(run, f"{config.algo} cannot be trained on {config.tasks}")
+    @classmethod
+    def create(cls, config: AdaptConfig) -> "AdaptRun":
+        run = cls.untraced(config)
+        require_traceable(run, f"{config.algo} cannot be trained on {config.tasks}")
         return run
 
-    @staticmethod
-    def untraced(config: AdaptConfig) -> "AdaptRun":
+    @classmethod
+    def untraced(cls, config: AdaptConfig) -> "AdaptRun":
         """Tracing takes seconds, which are lost where a run is only to be read."""
         config = config.filled()
         task = envs.make(config.tasks)
@@ -54,7 +64,12 @@ class AdaptRun(loop.Work[AdaptState]):
                 f"{config.tasks} is one task, not a distribution of tasks: it lacks `sample_task` "
                 "or `horizon`."
             )
-        return AdaptRun(config, make_method(task, config))
+        return cls(config, make_method(task, config))
+
+    @classmethod
+    def reopened(cls, folder: RunFolder, end: int | None = None) -> "AdaptRun":
+        folder.let_import()
+        return cls.create(read_config(folder, end))
 
     @property
     def updates(self) -> int:
@@ -100,6 +115,46 @@ class AdaptRun(loop.Work[AdaptState]):
 
     def learned(self, state: AdaptState) -> Any:
         return state.policy
+
+    @property
+    def name(self) -> str:
+        return f"{self.config.algo}-{self.config.tasks}"
+
+    def settings(self) -> dict[str, Any]:
+        return dataclasses.asdict(self.config)
+
+    def describe(self, record: Record) -> str:
+        return (
+            f"{record['steps']:,} of {self.updates * self.method.steps_per_update:,} steps · "
+            f"return on test tasks {record['test_before']:.3g} → {record['test_after']:.3g}"
+        )
+
+    def summary(self, outcome: Outcome[AdaptState]) -> dict[str, Any]:
+        found = {
+            "algo": self.config.algo,
+            "tasks": self.config.tasks,
+            "seeds": self.config.seeds,
+            "environment_steps": outcome.done * self.method.steps_per_update,
+            "updates": outcome.done,
+            "seconds": outcome.curve[-1]["seconds"] if outcome.curve else 0.0,
+            "steps_per_second": round(outcome.steps_per_second * self.config.seeds, 1),
+            "policy_sha256": sha256_of(outcome.state.policy),
+        }
+        if outcome.done < self.updates:
+            return found
+        return found | judged(self, outcome.state.policy, JUDGED_ON)
+
+    def result(self, outcome: Outcome[AdaptState], summary: dict[str, Any]) -> AdaptResult:
+        return AdaptResult(
+            done=outcome.done,
+            curve=outcome.curve,
+            summary=summary,
+            config=self.config,
+            policies=outcome.state.policy,
+        )
+
+    def draw(self, folder: RunFolder) -> None:
+        plot(folder.metrics(), folder.path / "curve.png")
 
     def judge(self, policies: Any, number: int, again: int = 0) -> Scores:
         """Each seed's policy on fresh tasks of its own, which had no part in the run (seeds ×
@@ -147,61 +202,18 @@ class AdaptRun(loop.Work[AdaptState]):
         return self._traced.compile()
 
 
-def new_folder(run: AdaptRun, out: str | None) -> RunFolder:
-    folder = RunFolder.create(out, f"{run.config.algo}-{run.config.tasks}")
-    folder.write_config({**dataclasses.asdict(run.config), IMPORT_FROM: os.getcwd()})
-    return folder
-
-
-def open_folder(path: str, steps: int | None = None) -> tuple[AdaptRun, RunFolder]:
-    """A run to be continued, by default to its own end, or to a later one."""
-    config, folder = read_config(path, steps)
-    _import_from(folder)
-    return AdaptRun.create(config), folder
-
-
-def read_folder(path: str) -> tuple[AdaptRun, RunFolder]:
-    """A run whose policies are to be used."""
-    config, folder = read_config(path)
-    _import_from(folder)
-    return AdaptRun.untraced(config), folder
-
-
-def _import_from(folder: RunFolder) -> None:
-    """Environments named module:Class are where they were when the run was started."""
-    sys.path.insert(0, str(folder.config().get(IMPORT_FROM, os.getcwd())))
-
-
 JUDGED_ON = 256
 """Fresh tasks that the result of a run is judged by."""
 
 
-def run(work: AdaptRun, folder: RunFolder | None = None, **options: Any) -> dict[str, Any]:
-    """Runs to the end, or from the folder's last checkpoint; `options` are those of `loop.run`."""
-    if folder:
-        folder.extend("steps", work.config.steps or 0)
-    outcome = loop.run(work, folder, **options)
-    summary = {
-        "algo": work.config.algo,
-        "tasks": work.config.tasks,
-        "seeds": work.config.seeds,
-        "environment_steps": outcome.done * work.method.steps_per_update,
-        "updates": outcome.done,
-        "seconds": outcome.curve[-1]["seconds"] if outcome.curve else 0.0,
-        "steps_per_second": round(outcome.steps_per_second * work.config.seeds, 1),
-        "policy_sha256": sha256_of(outcome.state.policy),
-    }
-    if outcome.done >= work.updates:
-        summary |= judged(work, outcome.state.policy, JUDGED_ON)
-        if folder:
-            folder.write_summary(summary)
-    return summary
+def read_folder(folder: RunFolder) -> AdaptRun:
+    """A run whose policies are to be used."""
+    folder.let_import()
+    return AdaptRun.untraced(read_config(folder))
 
 
 def kept_policies(work: AdaptRun, folder: RunFolder) -> Any:
     """Those of the last checkpoint. Nothing in the folder changes, so that it may be running."""
-    if not folder.has_checkpoint:
-        raise UserError(f"{folder.path} holds no checkpoint yet.")
     what = f"The checkpoint in {folder.path}"
     return from_arrays(work.shapes().policy, folder.arrays("policy"), what)
 

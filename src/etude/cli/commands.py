@@ -6,8 +6,9 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import tyro
 
@@ -22,6 +23,9 @@ from etude.settings import SEED_RANGE, is_seed
 from etude.text import duration
 from etude.training.config import TrainRequest
 from etude.training.presets import default_of
+
+if TYPE_CHECKING:
+    from etude.runs.folder import RunFolder
 
 # Whatever needs JAX, NumPy or tables is imported by the commands themselves, as late as can be:
 # neither help nor a mistake nor the first line of a run should have to wait for it.
@@ -43,28 +47,27 @@ def train(
 ) -> None:
     """Train agents under a rule, into a run folder."""
     from etude import envs
-    from etude.cli.terminal import print_plan, say
     from etude.training.planning import plan_named, read_plan
 
     given, options = training.given, dataclasses.replace(OPTIONS, **run.given)
-    if options.resume is None:
+    folder = folder_to_resume("train", "steps", [*given, *run.given], options)
+    if folder is None:
         plan, origins = plan_named(TrainRequest(**given))
         envs.require_known(plan.env)
     else:
-        refuse_flags_but("steps", given=[*given, *run.given])
-        plan, _ = read_plan(options.resume, given.get("steps"))
+        plan = read_plan(folder, given.get("steps"))
         origins = origins_of(plan.settings(), given, "run folder")
     about = (
         f"Training {plan.rule} on {plan.env}: {plan.seeds} seed(s), {plan.num_envs} environments, "
         f"{plan.updates:,} updates."
     )
-    if options.dry_run:
-        print_plan(about, plan.settings(), origins)
-        return
-    say(about)
-    from etude.cli import runs
 
-    runs.train(plan, options)
+    def make() -> Any:
+        from etude.meta.online_run import training_run
+
+        return training_run(plan)
+
+    show_or_run(about, plan.settings(), origins, options, make, plan.steps)
 
 
 @app.command
@@ -77,32 +80,31 @@ def discover(
     Use what was discovered with: etude train --rule DIR.
     """
     from etude import envs, rules
-    from etude.cli.terminal import print_plan, say
     from etude.meta.discovery.saved import read_config
 
     given, options = discovery.given, dataclasses.replace(SLOWER, **run.given)
-    if options.resume is None:
+    folder = folder_to_resume("discover", "meta_steps", [*given, *run.given], options)
+    if folder is None:
         config, elsewhere = DiscoverConfig(**given), "default"
         for name in config.env_names + config.held_out_names:
             envs.require_known(name)
         if config.from_ is not None:
             rules.kind_named(config.from_)
     else:
-        refuse_flags_but("meta_steps", given=[*given, *run.given])
-        config, _ = read_config(options.resume, given.get("meta_steps"))
-        elsewhere = "run folder"
+        config, elsewhere = read_config(folder, given.get("meta_steps")), "run folder"
     about = (
         f"Discovering a rule on {', '.join(config.env_names)}: {config.agents} agents, "
         f"{config.inner_updates} inner updates, {config.meta_steps:,} meta-steps."
     )
-    if options.dry_run:
-        settings = dataclasses.asdict(config)
-        print_plan(about, settings, origins_of(settings, given, elsewhere))
-        return
-    say(about)
-    from etude.cli import runs
+    settings = dataclasses.asdict(config)
 
-    runs.discover(config, options)
+    def make() -> Any:
+        from etude.meta.discovery.run import DiscoveryRun
+
+        return DiscoveryRun.create(config)
+
+    origins = origins_of(settings, given, elsewhere)
+    show_or_run(about, settings, origins, options, make, config.meta_steps)
 
 
 @app.command
@@ -119,31 +121,62 @@ def adapt(
     """
     from etude import envs
     from etude.adaptation.saved import read_config
-    from etude.cli.terminal import print_plan, say
 
     given, options = adaptation.given, dataclasses.replace(OPTIONS, **run.given)
     if test is not None:
         _test_adaptation(test, given, run.given)
         return
-    if options.resume is None:
+    folder = folder_to_resume("adapt", "steps", [*given, *run.given], options)
+    if folder is None:
         config, elsewhere = AdaptConfig(**given).filled(), "default"
         envs.require_known(config.tasks)
     else:
-        refuse_flags_but("steps", given=[*given, *run.given])
-        config, _ = read_config(options.resume, given.get("steps"))
-        elsewhere = "run folder"
+        config, elsewhere = read_config(folder, given.get("steps")), "run folder"
     about = (
         f"Learning to adapt by {config.algo} on {config.tasks}: {config.seeds} seed(s), "
         f"{config.steps:,} steps, {config.batch} tasks per update."
     )
+
+    def make() -> Any:
+        from etude.adaptation.run import AdaptRun
+
+        return AdaptRun.create(config)
+
+    origins = origins_of(config.settings(), given, elsewhere)
+    show_or_run(about, config.settings(), origins, options, make, config.steps)
+
+
+def folder_to_resume(
+    command: str, end: str, given: list[str], options: RunOptions
+) -> "RunFolder | None":
+    """That of a run that goes on, of whose settings only `end` may change; None for a new run."""
+    if options.resume is None:
+        return None
+    refuse_flags_but(end, given=given)
+    from etude import kinds
+
+    return kinds.open_folder(options.resume, command)
+
+
+def show_or_run(
+    about: str,
+    settings: dict[str, Any],
+    origins: dict[str, str],
+    options: RunOptions,
+    make: Callable[[], Any],
+    end: int | None,
+) -> None:
+    """Prints the plan of a run, or runs it: the one that `make` makes, or the one in the folder
+    that is resumed, to its `end`."""
+    from etude.cli.terminal import print_plan, say
+
     if options.dry_run:
-        settings = config.settings()
-        print_plan(about, settings, origins_of(settings, given, elsewhere))
+        print_plan(about, settings, origins)
         return
     say(about)
     from etude.cli import runs
 
-    runs.adapt(config, options)
+    runs.run(make, options, end)
 
 
 def origins_of(settings: dict[str, Any], given: dict[str, Any], elsewhere: str) -> dict[str, str]:
@@ -151,16 +184,18 @@ def origins_of(settings: dict[str, Any], given: dict[str, Any], elsewhere: str) 
 
 
 def _test_adaptation(path: str, given: dict[str, Any], of_run: dict[str, Any]) -> None:
+    from etude import kinds
     from etude.adaptation.saved import read_config
 
     if of_run.keys() & {"resume", "dry_run"}:
         raise UserError("--test only reads a run: it does not go with --resume or --dry-run.")
     named = [name for name in [*given, *of_run] if name not in ("algo", "tasks")]
     refuse_flags_but("test_tasks", "seed", given=named)
-    read_config(path)
+    folder = kinds.open_folder(path, "adapt")
+    read_config(folder)
     from etude.cli import runs
 
-    runs.test_adaptation(path, given)
+    runs.test_adaptation(folder, given)
 
 
 MOST_SEED = 1_000_000

@@ -9,17 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnax.environments.classic_control.cartpole import CartPole
-from jaxtyping import PyTree
 
+from etude import envs
 from etude.acting.jax_source import Actors, JaxSource
 from etude.acting.players import Player, Sharpened
 from etude.adaptation.config import GRADIENT_BASED
+from etude.api import load
 from etude.core.types import Context
 from etude.envs import Task, pictures
 from etude.errors import UserError, reason
+from etude.kinds import kind_in, open_folder
 from etude.runs.folder import RunFolder
-from etude.runs.storage import from_arrays
-from etude.training.run import open_folder
 
 CHUNK_STEPS = 64
 MAX_STEPS = 2000
@@ -37,8 +37,8 @@ def play_run(
     show: bool,
 ) -> tuple[Path, list[float]]:
     """Plays episodes with an agent of a run; where the GIF is, and the episodes' returns."""
-    folder = RunFolder.open(run)
-    play = play_adapting if "algo" in folder.config() else play_trained
+    folder = open_folder(run)
+    play = play_adapting if kind_in(folder) == "adapt" else play_trained
     frames, ends, returns = play(folder, jax.random.key(seed), episodes, agent_index, greedy)
     path = Path(out) if out else folder.path / "play.gif"
     write_gif(frames, ends, path)
@@ -49,8 +49,9 @@ def play_run(
 
 def plan(run: str, episodes: int | None) -> tuple[int, str]:
     """How many episodes to play if one does not say, and what there is to tell of the first."""
-    config = RunFolder.open(run).config()
-    if "algo" not in config:
+    folder = open_folder(run)
+    config = folder.config()
+    if kind_in(folder) != "adapt":
         return episodes or 3, ""
     if config["algo"] in GRADIENT_BASED:
         return episodes or 3, "; the first is before adapting"
@@ -66,11 +67,12 @@ SHARP = 1e6
 
 
 def play_trained(folder: RunFolder, key: Any, episodes: int, index: int, greedy: bool) -> Film:
-    setup, _ = open_folder(str(folder.path))
-    check_index(index, setup.config.seeds)
-    agent = load_agent(setup.shapes().learner.agent, folder, index)
-    player = Sharpened(agent, SHARP if greedy else 1.0)
-    return film(setup.task, player, key, episodes, setup.rule.context)
+    run = load(str(folder.path))
+    check_index(index, len(run.agents))
+    trained = run.agents[index]
+    player = Sharpened(trained.agent, SHARP if greedy else 1.0)
+    task = envs.make(folder.settings()["env"])
+    return film(task, player, key, episodes, trained.rule.context)
 
 
 def play_adapting(folder: RunFolder, key: Any, episodes: int, index: int, greedy: bool) -> Film:
@@ -78,7 +80,7 @@ def play_adapting(folder: RunFolder, key: Any, episodes: int, index: int, greedy
     from etude.adaptation import run as trainer
     from etude.adaptation import watch
 
-    work, _ = trainer.read_folder(str(folder.path))
+    work = trainer.read_folder(folder)
     check_index(index, work.config.seeds)
     policy = jax.tree.map(lambda x: x[index], trainer.kept_policies(work, folder))
     story = watch.adapt_and_watch(work, policy, key, episodes, SHARP if greedy else 1.0)
@@ -90,11 +92,6 @@ def play_adapting(folder: RunFolder, key: Any, episodes: int, index: int, greedy
 def check_index(index: int, seeds: int) -> None:
     if not 0 <= index < seeds:
         raise UserError(f"--agent must be from 0 to {seeds - 1} for this run.")
-
-
-def load_agent(like: PyTree, folder: RunFolder, index: int) -> Any:
-    agents = from_arrays(like, folder.arrays("learner.agent"), f"The checkpoint in {folder.path}")
-    return jax.tree.map(lambda x: x[index], agents)
 
 
 def film(

@@ -4,23 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from etude.errors import UserError
+from etude.kinds import kind_in
 from etude.meta.discovery.report import plot_checks
-from etude.runs.figures import plot_curves
+from etude.runs.figures import label_of, plot_curves
 from etude.runs.folder import RunFolder
-
-
-def label_of(folder: RunFolder) -> str:
-    config = folder.config()
-    seeds = f", {config['seeds']} seeds" if config.get("seeds", 1) > 1 else ""
-    what, where = (config.get(a) or config[b] for a, b in (("rule", "algo"), ("env", "tasks")))
-    return f"{what} on {where}{seeds}"
 
 
 def plot_folders(paths: Sequence[str], out: Path) -> None:
     """Overlays training runs or, if there are none among the folders, the checks of discovery."""
     folders = [RunFolder.open(path) for path in paths]
-    training = [f for f in folders if {"rule", "env"} <= f.config().keys() or "algo" in f.config()]
-    discoveries = [f for f in folders if "envs" in f.config()]
+    discoveries = [f for f in folders if kind_in(f) == "discover"]
+    training = [f for f in folders if kind_in(f) not in ("discover", None)]
     if training:
         _plot_training(training, out)
     elif discoveries:
@@ -30,7 +24,7 @@ def plot_folders(paths: Sequence[str], out: Path) -> None:
 
 
 def _plot_training(folders: Sequence[RunFolder], out: Path) -> None:
-    labels = [label_of(folder) for folder in folders]
+    labels = [label_of(folder.settings()) for folder in folders]
     if len(set(labels)) < len(labels):
         labels = [f"{label} ({f.path.name})" for label, f in zip(labels, folders, strict=True)]
     plot_curves([(x, f.metrics()) for x, f in zip(labels, folders, strict=True)], out)

@@ -12,40 +12,15 @@ from etude.cli.options import RunOptions
 from etude.cli.progress import ProgressReport
 from etude.cli.terminal import out, say
 from etude.runs.folder import RunFolder
-from etude.runs.loop import Record, Work
+from etude.runs.run import Run
 
 Result = TypeVar("Result")
-Run = TypeVar("Run", bound=Work)
 
 
 @contextmanager
-def opened(
-    options: RunOptions,
-    create: Callable[[], Run],
-    new_folder: Callable[[Run, str | None], RunFolder],
-    open_folder: Callable[[str], tuple[Run, RunFolder]],
-) -> Iterator[tuple[Run, RunFolder]]:
-    """A new run, or one that goes on, with its folder, which is locked until all is done."""
-    if options.resume is None:
-        work = create()
-        folder = new_folder(work, options.out)
-    else:
-        work, folder = open_folder(options.resume)
-    with folder.locked():
-        say(f"Run folder: {folder.path}")
-        yield work, folder
-
-
-@contextmanager
-def watched(
-    work: Work,
-    folder: RunFolder,
-    options: RunOptions,
-    doing: str,
-    describe: Callable[[Record], str],
-) -> Iterator[dict[str, Any]]:
+def watched(run: Run[Any, Any], folder: RunFolder, options: RunOptions) -> Iterator[dict[str, Any]]:
     """Progress, Ctrl-C and TensorBoard, as options of the loop."""
-    progress = ProgressReport(out, doing, work.updates, describe)
+    progress = ProgressReport(out, run.doing, run.updates, run.describe)
     events = _tensorboard(folder, options.tensorboard)
     with progress, _stop_on_interrupt() as stop, events as write:
         yield dict(
@@ -56,9 +31,9 @@ def watched(
         )
 
 
-def require_end(done: int, work: Work, folder: RunFolder, command: str) -> None:
+def require_end(done: int, run: Run[Any, Any], folder: RunFolder, command: str) -> None:
     """Leaves, with a word on how to go on, if the run was stopped before its end."""
-    if done < work.updates:
+    if done < run.updates:
         how = "Stopped and saved." if done else "Stopped before the first update."
         say(f"{how} Go on with: etude {command} --resume {folder.path}")
         sys.exit(130)

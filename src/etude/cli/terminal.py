@@ -75,6 +75,12 @@ def print_scores(scores: dict[str, Any]) -> None:
     out.print(table, highlight=False)
 
 
+def print_adaptation(summary: dict[str, Any], folder: RunFolder) -> None:
+    print_scores(summary)
+    say(f"{duration(summary['seconds'])}, {summary['steps_per_second']:,.0f} steps/s.")
+    say(f"Adapt it to fresh tasks with: etude adapt --test {folder.path}")
+
+
 def list_experiments(experiments: dict[str, Any]) -> None:
     table = Table(box=None)
     for column in ("experiment", "about", "source"):

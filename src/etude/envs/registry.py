@@ -1,10 +1,7 @@
 """Environments by name: `catch:rows=8,columns=8`, `gymnax/CartPole-v1`, `my_module:MyEnv`."""
 
 import dataclasses
-import importlib
 import inspect
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from etude import plugins
 from etude.envs.catalogue import GYMNAX, OURS, TRIALS, unknown
 from etude.errors import UserError, reason
 from etude.settings import as_type, join_spec, replace_fields, split_spec
@@ -89,13 +87,11 @@ def _with_fields(params: Any, fields: dict[str, str], name: str, accepted: list[
 
 def _factory(name: str) -> Callable[..., Any]:
     if name in OURS:
-        return _import(f"etude.envs.{OURS[name].home}")
+        return plugins.import_class(f"etude.envs.{OURS[name].home}")
     if name.startswith(GYMNAX):
         return _gymnax_factory(name)
     if ":" in name:
-        if os.getcwd() not in sys.path:  # an installed script does not look where the user stands
-            sys.path.insert(0, os.getcwd())
-        return _import(name)
+        return plugins.import_class(name)
     raise unknown(name)
 
 
@@ -109,22 +105,6 @@ def _gymnax_factory(name: str) -> Callable[..., Any]:
         return type(gymnax.make(own_name)[0])
     except Exception as error:
         raise UserError(f"Environment {name!r} cannot be made: {reason(error)}") from None
-
-
-def _import(name: str) -> Callable[..., Any]:
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise UserError(f"Cannot import {name!r}: there is no module {error.name!r}.") from None
-    except Exception as error:
-        raise UserError(f"Module {module_name!r} cannot be imported: {reason(error)}") from None
-    if not hasattr(module, attribute):
-        raise UserError(f"Module {module_name!r} has no class {attribute!r}.")
-    factory = getattr(module, attribute)
-    if not callable(factory):
-        raise UserError(f"{name!r} is not a class.")
-    return factory
 
 
 def _accepted_arguments(factory: Callable) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from etude.api import train
 from etude.experiments.base import (
     Experiment,
     Options,
@@ -19,7 +20,6 @@ from etude.experiments.walk import (
     by_switches,
     frodo_errors,
 )
-from etude.training.run import train
 
 SOURCE = "Xu et al. 2020, arXiv 2007.08433, section 5"
 EXTENSION = "Qiu 2021, after Meta Pseudo Labels"

@@ -6,12 +6,12 @@ import jax
 import numpy as np
 
 from etude import envs, rules
+from etude.api import train
 from etude.experiments.base import Experiment, Options, Panel, Reproduction, Say, Verdict
 from etude.meta.online import OnlineTraining
 from etude.training.config import TrainRequest
 from etude.training.iteration import rule_keys, seed_keys
 from etude.training.presets import resolve
-from etude.training.run import train
 
 SOURCE = "Xu, van Hasselt, Silver 2018, arXiv 1805.09801"
 

@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude.adaptation.config import AdaptConfig
-from etude.adaptation.run import AdaptRun, kept_policies, new_folder
+from etude.adaptation.run import AdaptRun, kept_policies
 from etude.errors import UserError
 from etude.experiments.base import Say
 from etude.runs.folder import CONFIG, RunFolder
+from etude.runs.lifecycle import start
 from etude.text import duration
 
 MOST_SEEDS = 1000
@@ -135,7 +136,7 @@ def _find_one(config: AdaptConfig) -> Training:
     path = Path("runs") / f"{config.algo}-{config.tasks.replace(':', '-')}-{digest}"
     if (path / CONFIG).is_file():
         return Training(run, RunFolder.open(str(path)))
-    return Training(run, new_folder(run, str(path)))
+    return Training(run, start(run, str(path)))
 
 
 def code() -> str:

@@ -3,15 +3,16 @@ themselves are imported when they are made."""
 
 import dataclasses
 import difflib
-import importlib
-from collections.abc import Callable
+import inspect
+import sys
 from pathlib import Path
 from typing import Any
 
+from etude import plugins
 from etude.errors import UserError, reason
 from etude.runs.arrays import read_arrays
-from etude.settings import split_spec
-from etude.training.config import TrainRequest, lists_to_tuples
+from etude.settings import lists_to_tuples, split_spec
+from etude.training.config import TrainRequest
 
 RULE_FILE = "rule.npz"
 """In a run folder: the rule that others may use."""
@@ -20,22 +21,55 @@ START_FILE = "start.npz"
 
 
 @dataclasses.dataclass(frozen=True)
+class NoSettings:
+    """The config of a rule that has none."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Kind:
-    """A family of rules: how its members are made from a config."""
+    """A family of rules: how its members are made from a config and a random key."""
 
     module: str
     name: str
-    """Of the class; that of its config is the same with `Config` after it."""
+    """Of the class."""
     learned_online: bool = False
     """Whether a new rule of this kind is learned while an agent is trained under it."""
 
     @property
-    def create(self) -> Callable[..., Any]:
-        return getattr(importlib.import_module(self.module), self.name)
+    def full_name(self) -> str:
+        return f"{self.module}:{self.name}"
+
+    @property
+    def rule(self) -> type:
+        """The class itself."""
+        from etude.core.rule import Rule  # imports JAX
+
+        found = plugins.import_class(self.full_name)
+        if not (isinstance(found, type) and issubclass(found, Rule)):
+            raise UserError(f"{self.full_name} is not a rule: it must be a subclass of etude.Rule.")
+        return found
 
     @property
     def config(self) -> type:
-        return getattr(importlib.import_module(self.module), f"{self.name}Config")
+        """The class of its settings: the type of the rule's field `config`, if it has one."""
+        fields = {field.name: field.type for field in dataclasses.fields(self.rule)}
+        config = fields.get("config", NoSettings)
+        if isinstance(config, str):  # its module postpones annotations
+            config = getattr(sys.modules[self.rule.__module__], config, None)
+        if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
+            raise UserError(f"The field `config` of {self.full_name} must be a frozen dataclass.")
+        return config
+
+    def create(self, config: Any, key: Any) -> Any:
+        """A rule of this kind; its constructor is given `config` and `key` if it takes them."""
+        accepted = inspect.signature(self.rule.__init__).parameters
+        given = {"config": config, "key": key}
+        try:
+            return self.rule(**{name: x for name, x in given.items() if name in accepted})
+        except UserError:
+            raise
+        except Exception as error:  # the user's code may raise anything
+            raise UserError(f"Rule {self.full_name} cannot be made: {reason(error)}") from error
 
 
 KINDS = {
@@ -50,12 +84,25 @@ PUBLISHED = {"disco103": "disco"}
 """Rules whose parameters others have published, with their kinds."""
 
 
+def is_own(name: str) -> bool:
+    """Whether a name is that of a class of the user's: `module:Class`."""
+    return plugins.is_named(name) and not Path(name).exists()
+
+
+def kind_called(name: str) -> Kind:
+    """One of ours, or `module:Class`."""
+    if name in KINDS:
+        return KINDS[name]
+    module, _, attribute = name.partition(":")
+    return Kind(module, attribute)
+
+
 def kind_named(spec: str) -> str:
     """The kind of the rule that a spec names."""
     name, _ = split_spec(spec)
     if name in PUBLISHED:
         return PUBLISHED[name]
-    return name if name in KINDS else kind_in_file(find_file(name))
+    return name if name in KINDS or is_own(name) else kind_in_file(find_file(name))
 
 
 def learns_online(spec: str) -> bool:
@@ -67,7 +114,7 @@ def learns_online(spec: str) -> bool:
 def suggested(spec: str) -> dict[str, Any]:
     """The settings of training that a rule's file suggests, as fields of `TrainRequest`."""
     name, _ = split_spec(spec)
-    if name in PUBLISHED or name in KINDS:
+    if name in PUBLISHED or name in KINDS or is_own(name):
         return {}
     _, header = read_arrays(find_file(name))
     return training_settings(header.get("training", {}), name)
@@ -99,7 +146,7 @@ def kind_in_file(path: Path) -> str:
     if is_published_format(arrays):
         return "disco"
     kind = header.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
+    if not isinstance(kind, str) or not (kind in KINDS or plugins.is_named(kind)):
         raise UserError(f"{path} is not a rule file: it names no known kind of rule.")
     return kind
 

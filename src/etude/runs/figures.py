@@ -47,19 +47,22 @@ def figure_file(
     """Axes to draw on (a grid of them, or one); the figure is written when all is drawn."""
     if path.is_dir():
         raise UserError(f"The figure cannot be written to {path}: it is a folder.")
-    import matplotlib
+    # Not by pyplot, which would choose how figures are shown in someone's notebook.
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(*grid, figsize=size, layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
     try:
-        yield axes
+        yield figure.subplots(*grid)
         figure.savefig(path, dpi=130)
     except (OSError, ValueError) as error:  # matplotlib raises the latter for an unknown format
         raise UserError(f"The figure cannot be written to {path}: {reason(error)}.") from None
-    finally:
-        plt.close(figure)
+
+
+def label_of(config: dict[str, Any]) -> str:
+    """What was trained where, from the settings of a run."""
+    seeds = f", {config['seeds']} seeds" if config.get("seeds", 1) > 1 else ""
+    what, where = (config.get(a) or config[b] for a, b in (("rule", "algo"), ("env", "tasks")))
+    return f"{what} on {where}{seeds}"
 
 
 def tidy(axes: Any, x_label: str, y_label: str) -> None:

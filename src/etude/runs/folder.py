@@ -10,14 +10,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from etude import plugins
 from etude.errors import UserError
 from etude.runs.arrays import read_arrays, write_arrays, write_atomically
 
 CONFIG, METRICS, CHECKPOINT, SUMMARY = "config.json", "metrics.jsonl", "checkpoint", "summary.json"
 LOCK = ".lock"
 
-IMPORT_FROM = "import_from"
-"""The folder a run was started in, from which environments named module:Class are imported."""
+KIND, FORMAT, IMPORT_FROM = "kind", "format", "import_from"
+"""What a config holds beside the run's settings: the kind of run, the version of the format, and
+the folder in which the run was started, from which what is named module:Class is imported."""
+VERSION = 1
+"""Of the format of run folders. Those of before it was written down are read as well."""
 State = TypeVar("State")
 
 try:
@@ -61,12 +65,19 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         return self._read_json(CONFIG)
 
-    def config_with(self, field: str, what: str) -> dict[str, Any]:
-        """The config, if it is that of such a run as has this field."""
+    def settings(self) -> dict[str, Any]:
+        """The settings of the run, without what else the config holds."""
         config = self.config()
-        if field not in config:
-            raise UserError(f"{self.path} is not {what}: its config names no {field}.")
-        return config
+        if config.get(FORMAT, VERSION) != VERSION:
+            raise UserError(
+                f"{self.path} has format {config[FORMAT]} of run folders; this version of Etude "
+                f"reads format {VERSION}."
+            )
+        return {k: v for k, v in config.items() if k not in (KIND, FORMAT, IMPORT_FROM)}
+
+    def let_import(self) -> None:
+        """Lets what is named module:Class be imported from where the run was started."""
+        plugins.look_in(str(self.config().get(IMPORT_FROM, os.getcwd())))
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Puts the config in place. A summary of the run as it was planned before is void."""
@@ -163,6 +174,8 @@ class RunFolder:
 
     def arrays(self, prefix: str) -> dict[str, np.ndarray]:
         """Those arrays of the checkpoint whose names start with `prefix.`, without it."""
+        if not self.has_checkpoint:
+            raise UserError(f"{self.path} holds no checkpoint yet.")
         arrays, _ = read_arrays(self.path / CHECKPOINT)
         start = prefix + "."
         return {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}

@@ -6,7 +6,16 @@ from typing import Any, Literal, TypeVar, cast
 
 from etude.core.config import Memory, NetworkConfig, Optimiser
 from etude.errors import UserError, reason
-from etude.settings import SEED_RANGE, check_types, is_cost, is_count, is_positive, is_seed, require
+from etude.settings import (
+    SEED_RANGE,
+    check_types,
+    is_cost,
+    is_count,
+    is_positive,
+    is_seed,
+    lists_to_tuples,
+    require,
+)
 
 Config = TypeVar("Config")
 Schedule = Literal["constant", "cosine"]
@@ -22,7 +31,7 @@ class TrainRequest:
     own as module:Class. `etude envs` lists them."""
     rule: str | None = None
     """Update rule, with settings if any: disco103, actor_critic, actor_critic:discount=0.9,
-    policy_gradient, disco, or a rule file. `etude rules` lists them."""
+    policy_gradient, disco, a rule file, or your own as module:Class. `etude rules` lists them."""
     steps: int | None = None
     """Environment steps of each seed, all its environments together."""
     seed: int | None = None
@@ -260,11 +269,6 @@ class TrainPlan:
             return TrainPlan.of(settings)
         except (TypeError, ValueError, UserError) as error:
             raise UserError(f"The saved config makes no sense: {reason(error)}") from None
-
-
-def lists_to_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    """Settings hold tuples, JSON has lists, and users write either."""
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
 
 
 def from_json(kind: type[Config], fields: dict[str, Any]) -> Config:

@@ -1,7 +1,7 @@
 """Plans of training runs, from requests and from run folders, made without JAX."""
 
 from etude.rules import names
-from etude.runs.folder import IMPORT_FROM, RunFolder
+from etude.runs.folder import RunFolder
 from etude.training.config import TrainPlan, TrainRequest, lengthened
 from etude.training.presets import BASE, Resolved, explain
 
@@ -14,9 +14,6 @@ def plan_named(request: TrainRequest) -> Resolved:
     return explain(request, names.kind_named(rule), names.suggested(rule), learns=learns)
 
 
-def read_plan(path: str, steps: int | None = None) -> tuple[TrainPlan, RunFolder]:
+def read_plan(folder: RunFolder, steps: int | None = None) -> TrainPlan:
     """What the run in a folder does, to its own end or to a later one."""
-    folder = RunFolder.open(path)
-    saved = folder.config_with("env", "a training run")
-    saved.pop(IMPORT_FROM, None)
-    return lengthened(TrainPlan.from_saved(saved), steps, path), folder
+    return lengthened(TrainPlan.from_saved(folder.settings()), steps, str(folder.path))

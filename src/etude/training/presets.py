@@ -177,11 +177,12 @@ def explain(
 
 
 def _presets(rule: str, rule_kind: str, env: str) -> list[tuple[str, dict[str, Any]]]:
-    """Those that fit, with a name for each."""
+    """Those that fit, with a name for each. Rules of the user's own, `module:Class`, have none."""
+    names = [name for name in (rule, rule_kind) if ":" not in name]
     return [
         (f"preset {rule_pattern}" + ("" if env_pattern == "*" else f" on {env_pattern}"), settings)
         for rule_pattern, env_pattern, settings in PRESETS
-        if any(fnmatch.fnmatch(x, rule_pattern) for x in (rule, rule_kind))
+        if any(fnmatch.fnmatch(name, rule_pattern) for name in names)
         and fnmatch.fnmatch(env, env_pattern)
     ]
 

@@ -34,7 +34,8 @@ class DiscoverConfig:
     meta_steps: int = 800
     """Updates of the rule."""
     from_: str | None = None
-    """Start from this rule (disco103, a rule file or a run) instead of a random one."""
+    """Start from this rule (disco103, a rule file, a run, or your own as module:Class) instead of a
+    random one."""
     size: Literal["tiny", "small", "paper"] = "tiny"
     """Size of a random rule's meta-network."""
     seed: int = 0

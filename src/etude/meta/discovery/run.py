@@ -1,10 +1,8 @@
 """A discovery run from start to end: the population, the rule that learns, checks, the folder."""
 
 import dataclasses
-import os
-import sys
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -18,13 +16,12 @@ from etude.errors import UserError
 from etude.meta.discovery.check import Check, Outcomes, score
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.population import Group, Seat, apply_updates
-from etude.meta.discovery.report import plot_discovery
+from etude.meta.discovery.report import describe, plot_discovery
 from etude.meta.discovery.saved import read_config
 from etude.rules import Rule
 from etude.rules.disco.rule import Disco, DiscoConfig
-from etude.runs import loop
-from etude.runs.folder import IMPORT_FROM, RunFolder
-from etude.runs.loop import Record
+from etude.runs.folder import RunFolder
+from etude.runs.run import Outcome, Record, Result, Run, require_traceable
 
 
 class DiscoveryState(eqx.Module):
@@ -46,17 +43,30 @@ BARREN = 10
 """After so many of those, a run stops."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DiscoverResult(Result):
+    """What discovery has come to."""
+
+    rule: Rule
+    """The best of the checks; without checks, the last."""
+    config: DiscoverConfig
+
+
 @dataclasses.dataclass(frozen=True)
-class DiscoveryRun(loop.Work[DiscoveryState]):
-    """A discovery run, all of whose mistakes have surfaced, before anything is compiled."""
+class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
+    """A rule that learns from the learning of a population of agents."""
+
+    kind: ClassVar[str] = "discover"
+    doing: ClassVar[str] = "Discovering"
+    end: ClassVar[str] = "meta_steps"
 
     config: DiscoverConfig
     start: Rule
     groups: tuple[Group, ...]
     check: Check | None
 
-    @staticmethod
-    def create(config: DiscoverConfig, start: Rule | None = None) -> "DiscoveryRun":
+    @classmethod
+    def create(cls, config: DiscoverConfig, start: Rule | None = None) -> "DiscoveryRun":
         """Finds environments and the rule to start from (unless it is given)."""
         names = config.env_names
         groups = tuple(Group.create(envs.make(name), config) for name in names)
@@ -66,9 +76,15 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
         if not jax.tree.leaves(start):
             raise UserError(f"{rules.kind_of(start)} has no parameters, so nothing to discover.")
         check = Check(tasks, config) if config.check_every else None
-        discovery = DiscoveryRun(config, start, groups, check)
-        loop.require_traceable(discovery, f"No rule can be discovered on {config.envs}")
+        discovery = cls(config, start, groups, check)
+        require_traceable(discovery, f"No rule can be discovered on {config.envs}")
         return discovery
+
+    @classmethod
+    def reopened(cls, folder: RunFolder, end: int | None = None) -> "DiscoveryRun":
+        folder.let_import()
+        start = rules.load_kept(folder.path / rules.START_FILE)
+        return cls.create(read_config(folder, end), start)
 
     # --- What the loop asks ----------------------------------------------------------------------
 
@@ -152,10 +168,69 @@ class DiscoveryRun(loop.Work[DiscoveryState]):
     def learned(self, state: DiscoveryState) -> Any:
         return state.rule, [seats.member.lifetime for seats in state.seats]
 
+    # --- What is kept and told -------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return f"discover-{self.config.env_names[0]}"
+
+    def settings(self) -> dict[str, Any]:
+        return dataclasses.asdict(self.config)
+
+    def require_keepable(self) -> None:
+        rules.require_kind(self.start)
+
+    def write_start(self, folder: RunFolder) -> None:
+        rules.save(folder.path / rules.START_FILE, self.start)
+
     def before_saving(self, state: DiscoveryState, folder: RunFolder) -> None:
         kept = kept_rule(state)
         rules.save(folder.path / rules.RULE_FILE, kept, training=self.config.suggested)
+        self.draw(folder)
+
+    def describe(self, record: Record) -> str:
+        return describe(record, self.updates)
+
+    def draw(self, folder: RunFolder) -> None:
         plot_discovery(folder.metrics(), folder.path / "discovery.png")
+
+    def result(self, outcome: Outcome[DiscoveryState], summary: dict[str, Any]) -> DiscoverResult:
+        return DiscoverResult(
+            done=outcome.done,
+            curve=outcome.curve,
+            summary=summary,
+            rule=kept_rule(outcome.state),
+            config=self.config,
+        )
+
+    def summary(self, outcome: Outcome[DiscoveryState]) -> dict[str, Any]:
+        state, last = outcome.state, outcome.curve[-1] if outcome.curve else {}
+        checked = self.check is not None and not np.isneginf(state.best_score)
+        finished = outcome.done >= self.updates
+        return {
+            "envs": self.config.env_names,
+            "agents": self.config.agents,
+            "meta_steps": outcome.done,
+            "environment_steps": last.get("steps", 0),
+            "seconds": last.get("seconds", 0.0),
+            "steps_per_second": round(outcome.steps_per_second, 1),
+            "resets": last.get("resets", 0),
+            "skipped": last.get("skipped", 0),
+            "best_score": float(state.best_score) if checked else None,
+            "best_meta_step": int(state.best_step) if checked else outcome.done,
+            "final_check": self._final_check(state) if checked and finished else None,
+            "rule_sha256": rules.digest(kept_rule(state)),
+        }
+
+    def _final_check(self, state: DiscoveryState) -> dict[str, Any]:
+        """The kept rule once more, on seeds that had no part in choosing it, beside the others."""
+        assert self.check is not None
+        return {
+            "returns": _described(self.check(state.best, fresh=True)),
+            "start": _described(self.at_start),
+            "baseline": _described(self.baseline),
+            "untrained": _described(self.untrained),
+        }
 
     # --- One meta-step ---------------------------------------------------------------------------
 
@@ -308,63 +383,3 @@ def starting_rule(config: DiscoverConfig, tasks: list[Task]) -> Rule:
         one_form = tasks[0].observation if len(forms) == 1 else None
         return rules.load(config.from_, seed=config.seed, observation=one_form)
     return Disco(SIZES[config.size], key=jax.random.key(config.seed))
-
-
-def new_folder(discovery: DiscoveryRun, out: str | None) -> RunFolder:
-    """A folder that holds all that a run starts from: its settings and its rule."""
-    folder = RunFolder.create(out, f"discover-{discovery.config.env_names[0]}")
-    rules.save(folder.path / rules.START_FILE, discovery.start)
-    config = {**dataclasses.asdict(discovery.config), IMPORT_FROM: os.getcwd()}
-    folder.write_config(config)
-    return folder
-
-
-def open_folder(path: str, meta_steps: int | None = None) -> tuple[DiscoveryRun, RunFolder]:
-    """A run to be continued, by default to its own end, or to a later one."""
-    config, folder = read_config(path, meta_steps)
-    sys.path.insert(0, str(folder.config().get(IMPORT_FROM, os.getcwd())))
-    return DiscoveryRun.create(config, rules.load_kept(folder.path / rules.START_FILE)), folder
-
-
-def run(discovery: DiscoveryRun, folder: RunFolder | None = None, **options: Any) -> dict[str, Any]:
-    """Runs to the end, or from the folder's last checkpoint; the summary."""
-    if folder:
-        folder.extend("meta_steps", discovery.config.meta_steps)
-    if folder and (summary := folder.summary()):
-        return summary  # it is finished
-    outcome = loop.run(discovery, folder, **options)
-    summary = _summary(discovery, outcome)
-    if folder and outcome.done >= discovery.updates:
-        folder.write_summary(summary)
-    return summary
-
-
-def _summary(discovery: DiscoveryRun, outcome: loop.Outcome[DiscoveryState]) -> dict[str, Any]:
-    state, last = outcome.state, outcome.curve[-1] if outcome.curve else {}
-    checked = discovery.check is not None and not np.isneginf(state.best_score)
-    finished = outcome.done >= discovery.updates
-    return {
-        "envs": discovery.config.env_names,
-        "agents": discovery.config.agents,
-        "meta_steps": outcome.done,
-        "environment_steps": last.get("steps", 0),
-        "seconds": last.get("seconds", 0.0),
-        "steps_per_second": round(outcome.steps_per_second, 1),
-        "resets": last.get("resets", 0),
-        "skipped": last.get("skipped", 0),
-        "best_score": float(state.best_score) if checked else None,
-        "best_meta_step": int(state.best_step) if checked else outcome.done,
-        "final_check": _final_check(discovery, state) if checked and finished else None,
-        "rule_sha256": rules.digest(kept_rule(state)),
-    }
-
-
-def _final_check(discovery: DiscoveryRun, state: DiscoveryState) -> dict[str, Any]:
-    """The kept rule once more, on seeds that had no part in choosing it, beside the others."""
-    assert discovery.check is not None
-    return {
-        "returns": _described(discovery.check(state.best, fresh=True)),
-        "start": _described(discovery.at_start),
-        "baseline": _described(discovery.baseline),
-        "untrained": _described(discovery.untrained),
-    }

@@ -1,0 +1,152 @@
+"""What one does with Etude from Python: the same runs, in the same folders, as from the command
+line."""
+
+import dataclasses
+from typing import Any
+
+from etude import kinds, rules
+from etude.adaptation.config import AdaptConfig
+from etude.adaptation.run import AdaptResult, AdaptRun
+from etude.envs import Task
+from etude.errors import UserError
+from etude.meta.discovery.config import DiscoverConfig
+from etude.meta.discovery.run import DiscoverResult, DiscoveryRun
+from etude.meta.discovery.saved import read_config
+from etude.meta.online_run import training_run
+from etude.rules import Rule
+from etude.runs import lifecycle
+from etude.runs.folder import RunFolder
+from etude.runs.run import Found, Record, Result, Run
+from etude.settings import lists_to_tuples
+from etude.training.config import TrainPlan, TrainRequest
+from etude.training.planning import plan_named, read_plan
+from etude.training.presets import resolve
+from etude.training.run import TrainResult, TrainRun
+from etude.training.trained import TrainedAgent
+
+
+def train(
+    env: str | Task = "catch",
+    rule: str | Rule = "disco103",
+    *,
+    out: str | None = None,
+    **settings: Any,
+) -> TrainResult:
+    """Trains agents and returns them; `settings` are the fields of `TrainRequest`.
+
+    With `out`, the run is kept in that folder, as by `etude train --out`.
+    """
+    return _run(setup(env, rule, **settings), out)
+
+
+def setup(env: str | Task = "catch", rule: str | Rule = "disco103", **settings: Any) -> TrainRun:
+    """The training run that `train` would do."""
+    if not isinstance(env, (str, Task)):
+        raise UserError("An environment is a name, or what `etude.envs.make` returns.")
+    request = TrainRequest(
+        env=env if isinstance(env, str) else env.name,
+        rule=rule if isinstance(rule, str) else rules.spec_of(rule),
+        **lists_to_tuples(settings),
+    )
+    task = None if isinstance(env, str) else env
+    if isinstance(rule, str):
+        return training_run(plan_named(request).plan, task=task)
+    plan = resolve(request, rules.kind_of(rule), rule_is_made=True)
+    return training_run(plan, task=task, rule=rule)
+
+
+def discover(
+    envs: str = DiscoverConfig.envs,
+    start: str | Rule | None = None,
+    *,
+    out: str | None = None,
+    **settings: Any,
+) -> DiscoverResult:
+    """Discovers a rule and returns it; `settings` are the fields of `DiscoverConfig`.
+
+    Args:
+        envs: The environments of the population, with commas between.
+        start: The rule to start from, or its name (`--from`); by default a random one.
+        out: Folder to keep the run in, as by `etude discover --out`.
+    """
+    named = start if isinstance(start, str) else settings.pop("from_", None)
+    config = DiscoverConfig(envs=envs, from_=named, **lists_to_tuples(settings))
+    given = None if isinstance(start, str) else start
+    return _run(DiscoveryRun.create(config, given), out)
+
+
+def adapt(
+    algo: str = "rl2", tasks: str = AdaptConfig.tasks, *, out: str | None = None, **settings: Any
+) -> AdaptResult:
+    """Learns to adapt to tasks, and returns policies; `settings` are the fields of `AdaptConfig`.
+
+    With `out`, the run is kept in that folder, as by `etude adapt --out`.
+    """
+    fields: dict[str, Any] = dict(algo=algo, tasks=tasks, **lists_to_tuples(settings))
+    return _run(AdaptRun.create(AdaptConfig(**fields)), out)
+
+
+def resume(path: str, end: int | None = None, **options: Any) -> Any:
+    """Continues the run in a folder, and returns what `train`, `discover` or `adapt` would.
+
+    Args:
+        path: The run folder.
+        end: A later end: the number of steps (of `discover`, meta-steps).
+        options: Of the loop: `report`, `log`, `should_stop`, `checkpoint_seconds`.
+    """
+    run, folder = reopen(path, end)
+    return lifecycle.execute(run, folder, **options)
+
+
+def reopen(path: str, end: int | None = None) -> tuple[Run[Any, Result], RunFolder]:
+    """The run in a folder, ready to go on to its own end or to a later one."""
+    folder = kinds.open_folder(path)
+    return kinds.class_of(folder).reopened(folder, end), folder
+
+
+def _run(run: Run[Any, Found], out: str | None) -> Found:
+    return lifecycle.execute(run, None if out is None else lifecycle.start(run, out))
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """What a run folder holds, as of its last checkpoint."""
+
+    path: str
+    config: TrainPlan | DiscoverConfig
+    rule: Rule
+    """Of training: the rule that agents were trained under; of discovery: the best so far."""
+    agents: list[TrainedAgent]
+    """One for each seed; none of a run of discovery."""
+    curve: list[Record]
+    summary: dict[str, Any] | None
+    """None if the run is not finished."""
+
+    @property
+    def agent(self) -> TrainedAgent:
+        """The agent of the first seed."""
+        if not self.agents:
+            raise UserError(f"{self.path} is a run of discovery: it has a rule, but no agent.")
+        return self.agents[0]
+
+
+def load(path: str) -> Loaded:
+    """What a run has come to: `etude.load("runs/NAME").agent` acts, and `.rule` trains others.
+
+    Nothing in the folder changes, and the run may be going on.
+    """
+    folder = kinds.open_folder(path)
+    kind = kinds.class_of(folder)
+    if not folder.has_checkpoint:
+        raise UserError(f"{path} holds no checkpoint yet.")
+    if issubclass(kind, TrainRun):
+        config = read_plan(folder)
+        run = kind.untraced(config, rule=kind.kept_start(folder))
+        agents = run.trained_agents(folder)
+    elif issubclass(kind, DiscoveryRun):
+        config, agents = read_config(folder), []
+        folder.let_import()
+    else:
+        raise UserError(f"{path} is a run of kind {kind.kind!r}, which cannot be loaded yet.")
+    rule = rules.load_kept(folder.path / rules.RULE_FILE)
+    return Loaded(path, config, rule, agents, folder.metrics(), folder.summary())

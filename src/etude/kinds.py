@@ -1,0 +1,64 @@
+"""The kinds of run that there are, by the names that their folders give them. Their classes, which
+need JAX, are imported when a run is opened."""
+
+from typing import Any, NamedTuple
+
+from etude import plugins
+from etude.errors import UserError
+from etude.runs.folder import KIND, RunFolder
+
+
+class RunKind(NamedTuple):
+    home: str
+    """Where its class is, a subclass of `etude.runs.run.Run`."""
+    command: str
+    """The command that starts and resumes such runs."""
+
+
+KINDS = {
+    "train": RunKind("etude.training.run:TrainRun", "train"),
+    "online": RunKind("etude.meta.online_run:OnlineRun", "train"),
+    "discover": RunKind("etude.meta.discovery.run:DiscoveryRun", "discover"),
+    "adapt": RunKind("etude.adaptation.run:AdaptRun", "adapt"),
+}
+ABOUT = {
+    "train": "a training run",
+    "discover": "a run of discovery",
+    "adapt": "a run of `etude adapt`",
+}
+"""What each command makes."""
+
+
+def kind_in(folder: RunFolder) -> str | None:
+    """The kind of the run in a folder, None if it is of none that we know. Folders of before kinds
+    were written down are known by their settings."""
+    config = folder.config()
+    trained = "online" if config.get("learn_rule") else "train"
+    told_by = {"envs": "discover", "algo": "adapt", "env": trained}
+    inferred = next((kind for field, kind in told_by.items() if field in config), None)
+    kind = config.get(KIND, inferred)
+    return kind if isinstance(kind, str) and kind in KINDS else None
+
+
+def open_folder(path: str, command: str | None = None) -> RunFolder:
+    """The folder of a run of any kind, or of those that a command makes."""
+    folder = RunFolder.open(path)
+    kind = kind_in(folder)
+    if kind is None:
+        what = (
+            "a run of a kind that this version of Etude knows"
+            if command is None
+            else ABOUT[command]
+        )
+        raise UserError(f"{path} is not {what}.")
+    own = KINDS[kind].command
+    if command not in (None, own):
+        raise UserError(f"{path} is not {ABOUT[command]} but {ABOUT[own]}: use etude {own}.")
+    return folder
+
+
+def class_of(folder: RunFolder) -> Any:
+    """The class of the run in a folder that `open_folder` has opened."""
+    kind = kind_in(folder)
+    assert kind is not None
+    return plugins.import_class(KINDS[kind].home)

@@ -1,0 +1,38 @@
+"""The life of every run, whatever its kind: it starts in a new folder, goes on from an old one, and
+runs to its end."""
+
+import os
+from contextlib import nullcontext
+from typing import Any
+
+from etude.runs.folder import FORMAT, IMPORT_FROM, KIND, VERSION, RunFolder
+from etude.runs.loop import advance_to_end
+from etude.runs.run import Found, Run
+
+
+def start(run: Run[Any, Any], out: str | None = None) -> RunFolder:
+    """A new folder (`out`, or a fresh one under `runs/`) with all that the run starts from."""
+    run.require_keepable()
+    folder = RunFolder.create(out, run.name)
+    run.write_start(folder)
+    about = {KIND: run.kind, FORMAT: VERSION}
+    # The config comes last, so that whatever has a config has all it starts from.
+    folder.write_config(about | run.settings() | {IMPORT_FROM: os.getcwd()})
+    return folder
+
+
+def execute(run: Run[Any, Found], folder: RunFolder | None = None, **options: Any) -> Found:
+    """Runs to the end, from the folder's last checkpoint if there is one; the run's `Result`.
+
+    `options` are those of the loop: `report`, `log`, `should_stop`, `checkpoint_seconds`.
+    """
+    with nullcontext() if folder is None else folder.locked():
+        if folder is not None:
+            folder.extend(run.end, run.settings()[run.end])
+        outcome = advance_to_end(run, folder, **options)
+        summary = folder.summary() if folder is not None else None  # it was finished before
+        summary = run.summary(outcome) if summary is None else summary
+        if folder is not None and outcome.done >= run.updates:
+            folder.write_summary(summary)
+            run.draw(folder)
+    return run.result(outcome, summary)

@@ -1,0 +1,167 @@
+"""What a run is: one class for each kind, with all that sets it apart from other kinds."""
+
+import abc
+import dataclasses
+from typing import Any, ClassVar, Generic, TypeVar
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from etude.errors import UserError, reason
+from etude.runs.folder import RunFolder
+
+State = TypeVar("State")
+Record = dict[str, Any]
+"""One line of the log."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome(Generic[State]):
+    """Where a run stands when the loop ends."""
+
+    state: State
+    done: int
+    curve: list[Record]
+    """All records, those of earlier parts of a resumed run among them."""
+
+    @property
+    def steps_per_second(self) -> float:
+        """Environment steps (of the records' `steps`) a second, over all parts of the run."""
+        last = self.curve[-1] if self.curve else {"steps": 0, "seconds": 0.0}
+        return last["steps"] / last["seconds"] if last["seconds"] else 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a run has come to."""
+
+    done: int
+    """Updates done: all of them, unless the run was stopped."""
+    curve: list[Record]
+    """One record for each `log_every` updates."""
+    summary: dict[str, Any]
+
+
+Found = TypeVar("Found", bound=Result)
+
+
+class Run(abc.ABC, Generic[State, Found]):
+    """A run: a state that is moved on by a number of updates, and what is kept and told of it.
+
+    Making one finds all mistakes there are to find, before anything is compiled or written.
+    """
+
+    kind: ClassVar[str]
+    """The name of this kind of run in `config.json`."""
+    doing: ClassVar[str]
+    """In one word, for the terminal."""
+    end: ClassVar[str]
+    """The setting that says how long the run is, the only one that may change when it goes on."""
+
+    # --- What it does ----------------------------------------------------------------------------
+
+    @property
+    @abc.abstractmethod
+    def updates(self) -> int:
+        """How many there are to do."""
+
+    @property
+    @abc.abstractmethod
+    def log_every(self) -> int:
+        """How many are done between two records."""
+
+    def next_record(self, done: int) -> int:
+        """After how many updates the next record is due, when `done` are done."""
+        return done + self.log_every - done % self.log_every
+
+    @abc.abstractmethod
+    def shapes(self) -> State:
+        """The form of the state. All of the state goes into checkpoints, and nothing else does."""
+
+    @abc.abstractmethod
+    def init(self) -> State:
+        """The state at the start."""
+
+    @abc.abstractmethod
+    def advance(self, state: State, done: int, number: int) -> tuple[State, dict[str, Any]]:
+        """The state after `number` more updates, and their metrics. It may use up the old state.
+
+        Raises a `UserError` if the numbers went bad.
+        """
+
+    def joined(self, pieces: list[dict[str, Any]]) -> dict[str, Any]:
+        """The metrics of several pieces of work as those of one; updates are the first axis."""
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
+
+    @abc.abstractmethod
+    def record(self, state: State, metrics: dict[str, Any], done: int) -> Record:
+        """The line to log after `done` updates."""
+
+    @abc.abstractmethod
+    def learned(self, state: State) -> PyTree:
+        """The part of the state that must be finite to be worth keeping."""
+
+    def before_saving(self, state: State, folder: RunFolder) -> None:
+        """Writes whatever else belongs beside a checkpoint that is about to be written, so that no
+        checkpoint is ever without it; by default nothing."""
+
+    @abc.abstractmethod
+    def trace(self) -> None:
+        """Traces all programs, so that mistakes surface before anything is compiled or written."""
+
+    def prepare(self) -> None:
+        """Compiles what can be compiled before the clock starts."""
+
+    # --- What is kept of it ----------------------------------------------------------------------
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """What a new folder is called after."""
+
+    @abc.abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """All settings, as they go into `config.json`."""
+
+    def require_keepable(self) -> None:
+        """Raises a `UserError` if there is something that no folder can hold."""
+
+    def write_start(self, folder: RunFolder) -> None:
+        """Writes what the run starts from beside its settings; by default nothing."""
+
+    @classmethod
+    @abc.abstractmethod
+    def reopened(cls, folder: RunFolder, end: int | None = None) -> "Run[State, Found]":
+        """The run in a folder, to go on to its own end or to a later one."""
+
+    # --- What is told of it ----------------------------------------------------------------------
+
+    def notes(self) -> list[str]:
+        """Sentences about what may not be meant."""
+        return []
+
+    @abc.abstractmethod
+    def describe(self, record: Record) -> str:
+        """One line of progress."""
+
+    @abc.abstractmethod
+    def summary(self, outcome: Outcome[State]) -> dict[str, Any]:
+        """What is to be said of the run as a whole."""
+
+    @abc.abstractmethod
+    def result(self, outcome: Outcome[State], summary: dict[str, Any]) -> Found:
+        """What the run has come to, for use from Python."""
+
+    def draw(self, folder: RunFolder) -> None:
+        """Writes the figures of a finished run."""
+
+
+def require_traceable(run: Run[Any, Any], sentence: str) -> None:
+    """An environment or a rule of the user's may raise anything; `sentence` says what it spoils."""
+    try:
+        run.trace()
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{sentence}: {reason(error)}") from error
