@@ -16,7 +16,7 @@ def python_blocks(name: str) -> list[str]:
 
 
 def test_the_ten_line_environment_trains(tmp_path, monkeypatch):
-    (block,) = python_blocks("docs/environments.md")
+    (block,) = python_blocks("docs/reference/environments.md")
     (tmp_path / "my_env.py").write_text(block)
     monkeypatch.chdir(tmp_path)
     assert envs.make("my_env:Corridor:size=4").observation.shape == (4,)
@@ -33,6 +33,6 @@ def test_the_lines_of_the_readme_run():
 
 
 def test_every_linked_file_is_there():
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for link in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
