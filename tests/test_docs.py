@@ -16,7 +16,7 @@ def python_blocks(name: str) -> list[str]:
 
 
 def test_the_ten_line_environment_trains(tmp_path, monkeypatch):
-    (block,) = python_blocks("docs/environments.md")
+    (block,) = python_blocks("docs/guide/your-own-environment.md")
     (tmp_path / "my_env.py").write_text(block)
     monkeypatch.chdir(tmp_path)
     assert envs.make("my_env:Corridor:size=4").observation.shape == (4,)
@@ -32,7 +32,39 @@ def test_the_lines_of_the_readme_run():
     assert names["result"].summary["updates"] > 1 and names["learner"].agent is not None
 
 
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\]\((?!http)([^)#]*)(?:#([^)]+))?\)")
+
+
 def test_every_linked_file_is_there():
-    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
-        for link in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
+    for page in PAGES:
+        for link, _ in LINK.findall(page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^a-z0-9 _-]", "", x.lower()).replace(" ", "-") for x in headings}
+
+
+def test_every_linked_heading_is_there():
+    for page in PAGES:
+        for link, anchor in LINK.findall(page.read_text()):
+            target = page.parent / link if link else page
+            assert not anchor or anchor in anchors(target), f"{page.name}: {link}#{anchor}"
+
+
+def test_the_index_names_every_page():
+    index = ROOT / "docs" / "README.md"
+    linked = {(index.parent / link).resolve() for link, _ in LINK.findall(index.read_text())}
+    assert {*(ROOT / "docs").rglob("*.md")} - {index} <= linked
+
+
+def test_every_figure_is_shown():
+    shown = {
+        (page.parent / link).resolve()
+        for page in PAGES
+        for link, _ in LINK.findall(page.read_text())
+    }
+    assert {*(ROOT / "docs").rglob("*.png")} <= shown

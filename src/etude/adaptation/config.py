@@ -22,7 +22,7 @@ Outer = Literal["ppo", "pg"]
 Cell = Literal["gru", "lstm"]
 """Of a recurrent policy."""
 Surrogate = Literal["plain", "lvc", "dice"]
-"""The loss of a step of adaptation."""
+"""The loss of an adaptation step."""
 
 RECURRENT: dict[str, Any] = dict(
     steps=2_000_000,
@@ -56,73 +56,80 @@ them has is refused by the other."""
 
 @dataclasses.dataclass(frozen=True)
 class AdaptConfig:
-    """Settings of a run. What is left out depends on the algorithm."""
+    """Settings of learning to adapt. Some defaults depend on the algorithm."""
 
     algo: Algorithm = "rl2"
-    """maml, emaml (policy gradient steps from a learned start), rl2, erl2 (a recurrent policy)."""
+    """maml, emaml (policy-gradient steps from a learned start); rl2, erl2 (an agent with memory,
+    trained on trials)."""
     tasks: str = "krazy_world"
-    """Where tasks come from: krazy_world, maze, bandit, tabular_mdp, with settings if any."""
+    """Distribution of tasks: krazy_world, maze, bandit, tabular_mdp, or your own as module:Class,
+    with settings if any."""
     steps: int | None = None
-    """Environment steps of each seed (2,000,000), rounded to whole updates."""
+    """Environment steps per seed (2,000,000), rounded to whole updates."""
     seed: int = 0
     """Random seed; the same seed on the same machine gives the same bits."""
     seeds: int = 1
     """Number of policies trained side by side in one program."""
     train_tasks: int = 0
-    """Tasks to learn from, drawn once; 0 draws fresh ones for every update."""
+    """Number of tasks to learn from, drawn once; 0 draws fresh ones for every update."""
     test_tasks: int = 64
-    """Tasks that are never learned from, on which each update is tested."""
+    """Number of test tasks, which are never learned from; every update is tested on them."""
     batch: int | None = None
-    """Tasks in each update (64; maml and emaml: 32)."""
+    """Tasks per update (64; maml and emaml: 32)."""
     episodes: int | None = None
-    """Of each task: those of a trial (5), or those that a step of adaptation learns from (20)."""
+    """Episodes per task: those of a trial (5), or those that each adaptation step uses (20)."""
     learning_rate: float = 1e-3
     """Step size of Adam."""
     schedule: Schedule = "constant"
-    """How the step size goes: constant, or along a cosine to 0."""
+    """Step size over the run: constant, or decaying to 0 along a cosine."""
     discount: float = 0.99
     """γ of the returns."""
     td_lambda: float = 0.95
     """λ of the advantages."""
     clip: float = 0.2
-    """How far PPO lets the policy go from the one that played."""
+    """PPO: how far from 1 the ratio of the new policy to the one that acted may go."""
     epochs: int | None = None
-    """Times that each batch is learned from (4; by policy gradient once)."""
+    """Passes over each batch (4; with --outer pg: 1)."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
 
     cell: Cell | None = None
-    """Of a recurrent policy: gru (unless one says) or lstm."""
+    """rl2, erl2: recurrent cell, gru (the default) or lstm."""
     hidden: int | None = None
-    """Size of its state (64)."""
+    """rl2, erl2: units of the recurrent cell, and width of the torso (64)."""
     associative: bool = False
-    """Whether it multiplies what belongs together; learns faster where observations are few."""
+    """rl2, erl2: whether products of observation, action and reward are observed and the memory is
+    gated; learns faster where observations are of few symbols."""
     expected: bool = False
-    """Whether a recurrent policy is paid the mean of each reward where the task knows it, since
-    luck teaches nothing; it still sees what was drawn."""
+    """rl2, erl2: whether to learn from the mean of each reward where the task knows it, which is
+    less noisy; the agent still sees the reward drawn."""
     explore: int | None = None
-    """First episodes of a trial (3), which are not paid for (erl2) and not scored (both)."""
+    """rl2, erl2: how many of a trial's first episodes are for exploring (3): neither counts them in
+    its score, and erl2 does not learn from their rewards."""
     minibatches: int | None = None
-    """Parts into which an epoch of a recurrent policy divides the batch (2)."""
+    """rl2, erl2: equal parts that each epoch splits the batch into (2)."""
 
     torso: tuple[int, ...] | None = None
-    """Widths of the layers of a policy that adapts by gradient (64 64)."""
+    """maml, emaml: widths of the policy's layers (64 64)."""
     inner_steps: int | None = None
-    """Steps of adaptation (1)."""
+    """maml, emaml: adaptation steps (1)."""
     inner_rate: float | None = None
-    """Their step size (5; smaller where episodes are long and advantages noisy, as in mazes)."""
+    """maml, emaml: step size of adaptation (5; smaller where episodes are long and advantages
+    noisy, as in mazes)."""
     learn_rates: bool = False
-    """Whether each part of the policy learns a step size of its own, starting from that."""
+    """maml, emaml: whether each part of the policy learns its own step size, starting from
+    --inner-rate."""
     surrogate: Surrogate | None = None
-    """Loss of the steps of adaptation: plain, lvc (unless one says) or dice."""
+    """maml, emaml: loss of the adaptation steps, plain, lvc (the default) or dice."""
     first_order: bool = False
-    """Whether the steps are taken as constants."""
+    """maml, emaml: whether to drop second derivatives (first-order MAML)."""
     exploration: float | None = None
-    """Weight of E-MAML's term (1); 0 is MAML."""
+    """emaml: weight of its exploration term (1); 0 is MAML."""
     outer: Outer | None = None
-    """How the start is learned: ppo (unless one says), or pg (policy gradient, one epoch)."""
+    """maml, emaml: how the start is learned, ppo (the default) or pg (policy gradient, one
+    epoch)."""
     log_every: int | None = None
-    """Updates between two lines of metrics."""
+    """Updates per line of metrics."""
 
     def __post_init__(self):
         check_types(self)

@@ -8,16 +8,16 @@ from etude.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
-    """Where a run goes, and what is kept of it while it lasts."""
+    """Where a run is kept, and what is written while it runs."""
 
     out: str | None = None
     """Folder for the run; by default a new one under runs/."""
     resume: str | None = None
-    """Continue the run in this folder, to its end or to a later one (by more steps)."""
+    """Continue the run in this folder, to its end or, given more steps, to a later one."""
     dry_run: bool = False
-    """Print every setting with where it comes from, and stop: nothing is run or written."""
+    """Print every setting and where it comes from, then stop: nothing is run or written."""
     checkpoint_seconds: float = 30.0
-    """Time between checkpoints; 0 for one after each line of metrics."""
+    """Seconds between checkpoints; 0 saves one after each line of metrics."""
     tensorboard: bool = False
     """Also write TensorBoard events into the run folder."""
 

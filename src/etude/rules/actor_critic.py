@@ -21,21 +21,21 @@ class ActorCriticConfig:
     discount: float = 0.99
     """γ of the returns."""
     td_lambda: float = 0.95
-    """λ of V-trace: 1 trusts the rewards seen, 0 trusts the value of the next state."""
+    """λ of V-trace: 1 relies on the rewards seen, 0 on the value of the next state."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
     value_cost: float = 0.5
     """Weight of the value loss."""
     bins: int = 601
-    """Bins of a categorical value (an odd number), which suits rewards of any scale; 0 for a plain
+    """Bins of a categorical value (an odd number), which suits rewards of any scale; 0: a plain
     scalar."""
     max_value: float = 300.0
-    """Largest squashed value that the bins reach."""
+    """Largest squashed value covered by the bins."""
     normalise: bool = True
     """Whether advantages are centred and scaled by their running moments."""
     bootstrap: bool = True
-    """Whether the value of a rollout's last state stands for what comes after it; if not, nothing
-    does."""
+    """Whether returns are bootstrapped from the value of a rollout's last state; if not, rewards
+    after the rollout count as 0."""
 
     def __post_init__(self):
         check_types(self)

@@ -20,23 +20,23 @@ class FrodoConfig:
     hidden: int = 32
     """Size of the target network's LSTM."""
     discount: float = 0.99
-    """γ that the network is told, and that of the consistency cost."""
+    """γ in the network's inputs and in the consistency cost."""
     observe: bool = False
-    """Whether the network also sees the observations."""
+    """Whether the network also reads the observations."""
     across: bool = False
-    """Whether the network reads on from an episode into the one before, so that a target also knows
-    of later episodes of its trajectory; their border it can tell by a discount of 0."""
+    """Whether the network's state carries over from an episode to the one before it, so that a
+    target may depend on later episodes of its trajectory; a discount of 0 marks the border."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
     value_cost: float = 0.5
     """Weight of the value loss."""
     consistency: float = 0.0
-    """Weight, when the network is learned, of the difference between a target and the reward plus
-    the next target."""
+    """Weight, when the network is learned, of the squared difference between a target and the
+    reward plus the discounted next target."""
     inputs: int = 0
-    """Size of an observation; found out by itself."""
+    """Size of an observation; inferred from the environment."""
     ranks: tuple[int, ...] = ()
-    """Axes of each part of an observation; found out by itself."""
+    """Number of axes of each part of an observation; inferred from the environment."""
 
     def __post_init__(self):
         check_types(self)

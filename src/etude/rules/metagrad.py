@@ -19,13 +19,13 @@ from etude.settings import check_types, is_cost, require
 @dataclasses.dataclass(frozen=True)
 class MetaGradConfig:
     discount: float = 0.99
-    """γ to start from."""
+    """Initial γ."""
     td_lambda: float = 0.95
-    """λ to start from."""
+    """Initial λ."""
     per_state: bool = False
     """Whether γ and λ depend on the state."""
     tell: bool = True
-    """Whether the agent is told γ and λ, since values change their meaning with them."""
+    """Whether the agent is told γ and λ, since the meaning of values changes with them."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
     value_cost: float = 0.5
@@ -33,9 +33,9 @@ class MetaGradConfig:
     normalise: bool = True
     """Whether advantages are centred and scaled by their running moments."""
     inputs: int = 0
-    """Size of an observation; found out by itself."""
+    """Size of an observation; inferred from the environment."""
     ranks: tuple[int, ...] = ()
-    """Axes of each part of an observation; found out by itself."""
+    """Number of axes of each part of an observation; inferred from the environment."""
 
     def __post_init__(self):
         check_types(self)
@@ -69,7 +69,7 @@ class Coefficients(eqx.Module):
 
 
 class MetaGrad(Rule[Moments, ActorCriticTargets]):
-    """An actor-critic whose γ and λ are learned, the same for all states or for each its own."""
+    """An actor-critic whose γ and λ are learned, shared by all states or one pair per state."""
 
     watched = ("gamma", "lambda")
     config: MetaGradConfig = eqx.field(static=True)

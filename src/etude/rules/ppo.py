@@ -21,12 +21,12 @@ class PPOConfig:
     discount: float = 0.99
     """γ of the returns."""
     td_lambda: float = 0.95
-    """λ of the advantages: 1 trusts the rewards seen, 0 trusts the value of the next state."""
+    """λ of the advantages: 1 relies on the rewards seen, 0 on the value of the next state."""
     clip: float = 0.2
-    """How far from 1 the ratio π/μ may go before nothing more is gained."""
+    """How far from 1 the ratio π/μ may go before the objective is clipped."""
     value_clip: float = 0.0
-    """How far a value may move in an update, in standard deviations of the returns, before nothing
-    more is gained; 0 for any distance."""
+    """How far a value may move per update, in standard deviations of the returns, before its loss
+    is clipped; 0: no clipping."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
     value_cost: float = 0.5
@@ -55,8 +55,8 @@ class PPOTargets(eqx.Module):
 class PPO(Rule[Moments, PPOTargets]):
     """Clipped policy gradient with generalised advantages; made for several --epochs. It has no η.
 
-    The old policy is the one that acted, so that experience which is older than the last update is
-    clipped accordingly.
+    The old policy is the one that acted, so experience older than the last update is clipped
+    accordingly.
     """
 
     config: PPOConfig = eqx.field(static=True)

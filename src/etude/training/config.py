@@ -23,8 +23,8 @@ Schedule = Literal["constant", "cosine"]
 
 @dataclasses.dataclass(frozen=True)
 class TrainRequest:
-    """What is asked of a training run. What is left out comes from the rule's file, the preset for
-    environment and rule, or a default: --dry-run shows every value and where it comes from."""
+    """What is asked of a training run. Anything left out comes from the rule's file, the preset for
+    the environment and rule, or a default; --dry-run shows every value and where it comes from."""
 
     env: str | None = None
     """Environment, with settings if any: catch, catch:rows=5,columns=5, gymnax/CartPole-v1, or your
@@ -33,34 +33,34 @@ class TrainRequest:
     """Update rule, with settings if any: disco103, actor_critic, actor_critic:discount=0.9,
     policy_gradient, disco, a rule file, or your own as module:Class. `etude rules` lists them."""
     steps: int | None = None
-    """Environment steps of each seed, all its environments together."""
+    """Environment steps per seed, over all its parallel environments."""
     seed: int | None = None
     """Random seed; the same seed on the same machine gives the same bits."""
     seeds: int | None = None
     """Number of agents trained side by side in one program, each from its own random key."""
     batch: int | None = None
-    """Trajectories in each update."""
+    """Trajectories per update."""
     rollout: int | None = None
-    """Transitions in each trajectory."""
+    """Transitions per trajectory."""
     replay_share: float | None = None
-    """Share of each batch drawn from replay; 0 is pure on-policy. The rest of the batch is new, one
-    trajectory from each parallel environment."""
+    """Fraction of each batch drawn from replay; 0 is purely on-policy. The rest of the batch is
+    new, one trajectory per parallel environment."""
     replay_capacity: int | None = None
     """Trajectories kept for replay."""
     epochs: int | None = None
-    """Times that each batch is learned from."""
+    """Passes over each batch; the rule's targets are computed once per batch."""
     minibatches: int | None = None
-    """Equal parts into which each epoch divides the batch, with a step of the optimiser on each."""
+    """Equal parts that each epoch splits the batch into, with one optimiser step per part."""
     learning_rate: float | None = None
     """Step size of the agent's optimiser."""
     schedule: Schedule | None = None
-    """How the learning rate goes on after the warm-up: constant, or along a cosine to 0."""
+    """Learning rate after the warm-up: constant, or decaying to 0 along a cosine."""
     warmup: int | None = None
     """Environment steps over which the learning rate rises from 0."""
     weight_decay: float | None = None
     """Decoupled weight decay (AdamW)."""
     max_update: float | None = None
-    """Each entry of the optimiser's normalised step is clipped to ± this."""
+    """Each entry of the optimiser's normalised step is clipped to ± this value."""
     torso: tuple[int, ...] | None = None
     """Widths of the torso's layers."""
     conv: tuple[int, ...] | None = None
@@ -70,33 +70,33 @@ class TrainRequest:
     head: int | None = None
     """Hidden width of the action model's heads."""
     memory: Memory | None = None
-    """Recurrent cell that lets the agent remember what it saw before: none, gru or lstm."""
+    """Recurrent cell that lets the agent remember earlier observations: none, gru or lstm."""
     memory_size: int | None = None
-    """Units of that cell."""
+    """Units of the recurrent cell."""
     memory_gate: bool | None = None
-    """Whether what is read from memory is multiplied by a gate of what is seen, which suits
+    """Whether what is read from memory is multiplied by a gate computed from the observation; suits
     observations of few symbols."""
     optimiser: Optimiser | None = None
-    """Of the agent: adam, rmsprop or sgd."""
+    """The agent's optimiser: adam, rmsprop or sgd."""
 
     learn_rule: bool | None = None
     """Whether the rule itself learns while the agent does."""
     inner_updates: int | None = None
-    """Agent updates between two updates of a rule that learns."""
+    """Agent updates per update of a rule that learns."""
     outer: str | None = None
-    """The rule whose loss the learning rule is to lower, with its own γ and λ:
+    """The reference rule, with its own γ and λ, whose loss a rule that learns minimises:
     actor_critic:discount=0.99,td_lambda=1."""
     outer_rollout: int | None = None
-    """Transitions in each trajectory for that loss."""
+    """Transitions per trajectory for the outer loss."""
     meta_optimiser: Optimiser | None = None
-    """Of the rule that learns: adam, rmsprop or sgd."""
+    """Optimiser of a rule that learns: adam, rmsprop or sgd."""
     meta_learning_rate: float | None = None
-    """Step size of the rule that learns."""
+    """Step size of a rule that learns."""
     revise: float | None = None
-    """How much a learning rule also answers for the agent's outer loss before its updates
-    (the weight b₁, divided by the outer loss); 0 for not at all."""
+    """Weight, for a rule that learns, of the agent's outer loss before each update (b₁, divided by
+    the outer loss); 0 turns the term off."""
     log_every: int | None = None
-    """Updates between two lines of metrics."""
+    """Updates per line of metrics."""
 
     def __post_init__(self):
         check_types(self)

@@ -27,10 +27,10 @@ class DiscoverConfig:
     """Settings of a discovery run."""
 
     envs: str = "catch:rows=5,columns=5"
-    """Environments of the population with commas between: catch:rows=5,columns=5,catch:rows=6.
-    Each may have its own observations and actions."""
+    """Environments of the population, separated by commas: catch:rows=5,columns=5,catch:rows=6.
+    They may differ in observations and actions."""
     agents: int = 8
-    """Agents in the population, dealt out to the environments in turn."""
+    """Agents in the population, assigned to the environments in turn."""
     meta_steps: int = 800
     """Updates of the rule."""
     from_: str | None = None
@@ -42,21 +42,22 @@ class DiscoverConfig:
     """Random seed; the same seed on the same machine gives the same bits."""
 
     inner_updates: int = 20
-    """Agent updates in each meta-step, through all of which the rule is differentiated."""
+    """Agent updates per meta-step; the meta-gradient goes through all of them."""
     rollout: int = 8
-    """Transitions in each training trajectory."""
+    """Transitions per training trajectory."""
     batch: int = 32
-    """Trajectories in each agent update."""
+    """Trajectories per agent update."""
     replay: float = 0.0
-    """Share of each batch drawn from replay; the rest is new, one from each environment."""
+    """Fraction of each batch drawn from replay; the rest is new, one per parallel environment."""
     replay_capacity: int = 1024
     """Trajectories kept for replay."""
     validation_rollout: int = 16
-    """Transitions in each validation trajectory, on which the updated agent is judged."""
+    """Transitions per validation trajectory, on which the updated agent is judged."""
     validation_batch: int = 64
-    """Validation trajectories in each meta-step."""
+    """Validation trajectories per meta-step."""
     budgets: tuple[int, ...] = (320_000, 160_000, 80_000, 40_000)
-    """Lifetimes in environment steps. Each new agent draws one, with odds of 1/lifetime."""
+    """Lifetimes in environment steps. Each new agent draws one, with probability proportional to
+    1/lifetime."""
 
     learning_rate: float = 1e-2
     """Step size of the agents' Adam."""
@@ -72,14 +73,15 @@ class DiscoverConfig:
     meta_learning_rate: float = 1e-3
     """Step size of Adam on the rule; each agent's meta-gradient has its own Adam state."""
     meta_schedule: Literal["constant", "cosine"] = "cosine"
-    """How that step size changes: not at all, or down to 0 at the end."""
+    """Step size of the rule over the run: constant, or decaying to 0 along a cosine."""
     meta_clip: float = 0.02
-    """Largest norm of an agent's meta-gradient. A newborn agent's is many times that of others, and
-    would hold Adam back for long; with lives of millions of steps (the paper), 1 will do."""
+    """Maximum norm of each agent's meta-gradient. A newborn agent's is many times larger than the
+    others', and would slow Adam down for long; with lifetimes of millions of steps (the paper), 1
+    is enough."""
     meta_entropy_cost: float = 0.1
-    """Weight of the updated policy's entropy in the meta-loss. A few updates ahead, it always pays
-    to be sure of oneself; with 0.01 (the paper, where windows and lives are longer), rules found
-    here make agents stop exploring too early."""
+    """Weight of the updated policy's entropy in the meta-loss. Over a few updates, a confident
+    policy always looks better; with 0.01 (the paper, with longer windows and lifetimes), rules
+    found here make agents stop exploring too early."""
     value_torso: tuple[int, ...] = (128,)
     """Widths of the meta-value network."""
     value_discount: float = 0.99
@@ -89,25 +91,25 @@ class DiscoverConfig:
     value_learning_rate: float = 3e-3
     """Step size of the meta-value function."""
     collect: Collect = "fresh"
-    """Who plays what is learned from: in each update, and after the last one for validation, the
-    agent as it then is (fresh), or the agent before the first update all of it (ahead, as the
-    released notebook does with two updates; with ten it ruins learning)."""
+    """Which agent collects the experience of a window: fresh, for each update and for validation
+    the agent as it is at that point; ahead, the agent before the first update collects everything
+    (as the released notebook does with two updates; with ten it ruins learning)."""
     memory: Memory = "each"
-    """Which states are recorded for the meta-gradient: that before each update (each), or before
-    every √N-th update (nested: less memory, but those in between are computed once more)."""
+    """Which states are recorded for the meta-gradient: the one before each update (each), or before
+    every √N-th update (nested: less memory, but the ones in between are recomputed)."""
     mixed_mode: bool = True
     """Whether inner gradients are differentiated forward over reverse, which is cheaper."""
 
     held_out: str = ""
-    """Further environments, for the periodic check only."""
+    """Additional environments, used in the periodic check only."""
     check_every: int = 100
-    """Meta-steps between checks, each of which trains fresh agents under the rule; 0 for none."""
+    """Meta-steps between checks, each of which trains fresh agents under the rule; 0: no checks."""
     check_updates: int = 200
-    """Agent updates in a check."""
+    """Agent updates per check."""
     check_seeds: int = 8
-    """Fresh agents for each environment in a check."""
+    """Fresh agents per environment in a check."""
     log_every: int = 5
-    """Meta-steps between two lines of metrics."""
+    """Meta-steps per line of metrics."""
 
     def __post_init__(self):
         check_types(self)

@@ -44,7 +44,7 @@ class DiscoConfig:
     rnn: int = 128
     """Units of the meta-RNN."""
     embedding: int = 16
-    """Hidden width of the nets that read y and z."""
+    """Hidden width of the networks that read y and z."""
     channels: tuple[int, ...] = (16, 2)
     """Channels of the action blocks."""
     pi_channels: int = 16
@@ -52,13 +52,13 @@ class DiscoConfig:
     bins: int = 601
     """Bins of the categorical action value; an odd number."""
     max_value: float = 300.0
-    """Largest squashed value the bins reach."""
+    """Largest squashed value covered by the bins."""
     discount: float = 0.997
     """γ of the action values."""
     td_lambda: float = 0.95
     """λ of Retrace."""
     target_decay: float = 0.9
-    """How much of the target network is kept at each update."""
+    """Fraction of the target network kept at each update."""
     pi_cost: float = 1.0
     """Weight of KL(π̂‖π)."""
     y_cost: float = 1.0
