@@ -116,8 +116,8 @@ def adapt(
     """Learn to adapt: meta-train a policy over tasks, so that it finds its way in new ones.
 
     Args:
-        test: Adapt the policies of the run in this folder to fresh tasks: --test-tasks of them,
-            others for another --seed.
+        test: Test the policies of the run in this folder on --test-tasks fresh tasks; another
+            --seed draws others.
     """
     from etude import envs
     from etude.adaptation.saved import read_config

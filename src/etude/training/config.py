@@ -30,7 +30,7 @@ class TrainRequest:
     """Environment, with settings if any: catch, catch:rows=5,columns=5, gymnax/CartPole-v1, or your
     own as module:Class. `etude envs` lists them."""
     rule: str | None = None
-    """Update rule, with settings if any: disco103, actor_critic, actor_critic:discount=0.9,
+    """Update rule, with settings if any: disco103, actor_critic, actor_critic:discount=0.9, ppo,
     policy_gradient, disco, a rule file, or your own as module:Class. `etude rules` lists them."""
     steps: int | None = None
     """Environment steps per seed, over all its parallel environments."""
