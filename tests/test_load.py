@@ -74,6 +74,18 @@ def test_a_folder_of_before_kinds_were_written_down_goes_on(tmp_path):
     assert longer.summary["params_sha256"] == whole.summary["params_sha256"]
 
 
+def test_learning_to_adapt_from_python_leaves_what_the_command_line_leaves(tmp_path):
+    path = str(tmp_path / "run")
+    settings = dict(hidden=8, batch=8, test_tasks=8, steps=2 * 8 * 5 * 4)
+    result = etude.adapt("rl2", "bandit:arms=2,pulls=4", out=path, **settings)
+    names = {"config.json", "metrics.jsonl", "checkpoint", "summary.json", "curve.png"}
+    assert names <= {x.name for x in (tmp_path / "run").iterdir()}
+    assert result.done == 2 and RunFolder.open(path).config()[KIND] == "adapt"
+    assert etude.resume(path).summary == result.summary  # it is finished
+    with pytest.raises(UserError, match="kind 'adapt', which cannot be loaded yet"):
+        etude.load(path)
+
+
 @pytest.mark.parametrize(
     ("config", "kind"),
     [

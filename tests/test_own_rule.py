@@ -61,6 +61,8 @@ def test_the_rule_of_the_docs_is_trained_kept_and_resumed(here, monkeypatch, for
 def test_the_rule_of_the_docs_is_discovered(here, monkeypatch, forget):
     found = etude.discover(ENV, RULE, out="found", **TINY)
     assert found.done == 2 and found.rule.gamma != 2.0
+    names = {"config.json", "metrics.jsonl", "checkpoint", "summary.json", "discovery.png"}
+    assert names | {"rule.npz", "start.npz"} <= {x.name for x in (here / "found").iterdir()}
     monkeypatch.chdir("/")
     forget()
     kept = etude.load(str(here / "found"))

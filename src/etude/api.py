@@ -57,7 +57,7 @@ def setup(env: str | Task = "catch", rule: str | Rule = "disco103", **settings: 
 
 def discover(
     envs: str = DiscoverConfig.envs,
-    start: str | Rule | None = None,
+    from_: str | Rule | None = None,
     *,
     out: str | None = None,
     **settings: Any,
@@ -66,13 +66,12 @@ def discover(
 
     Args:
         envs: The environments of the population, with commas between.
-        start: The rule to start from, or its name (`--from`); by default a random one.
+        from_: The rule to start from, or its name; by default a random one.
         out: Folder to keep the run in, as by `etude discover --out`.
     """
-    named = start if isinstance(start, str) else settings.pop("from_", None)
+    named, made = (from_, None) if isinstance(from_, str) else (None, from_)
     config = DiscoverConfig(envs=envs, from_=named, **lists_to_tuples(settings))
-    given = None if isinstance(start, str) else start
-    return _run(DiscoveryRun.create(config, given), out)
+    return _run(DiscoveryRun.create(config, made), out)
 
 
 def adapt(
