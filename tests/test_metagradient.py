@@ -14,6 +14,8 @@ import pytest
 from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner
 from etude.core.moments import Moments
+from etude.core.nn import LSTMState
+from etude.core.types import Rollout
 from etude.meta import gradient as estimator
 from etude.meta.discovery.meta_value import MetaValue, MetaValueConfig
 from etude.meta.discovery.problem import Discovery, Lifetime
@@ -29,6 +31,7 @@ from tests.test_learner import (
     CONFIG,
     OBSERVATION,
     OPTIMISER,
+    B,
     dead_leaves,
     make_learner,
     make_rollout,
@@ -206,20 +209,21 @@ def test_nearest_divisor(n, divisor):
 # --- Another rule --------------------------------------------------------------------------------
 
 
+def under_a_learned_discount(network: NetworkConfig, make_rollout=make_rollout):
+    """A rule, an agent under it, and what it learns from."""
+    rule = LearnedDiscount(jnp.array(0.3), jnp.array(-0.5))
+    make = lambda: Agent(  # noqa: E731
+        jnp.zeros(OBSERVATION), ACTIONS, rule.heads(ACTIONS), network, key=jax.random.key(0)
+    )
+    learner = Learner.create(random_like(make), rule, OPTIMISER)
+    rollouts = stack([make_rollout(i) for i in range(4)])
+    return rule, make_lifetime(learner), rollouts, make_rollout(4)
+
+
 @pytest.fixture(scope="module")
 def learned_discount(one_loop):
     with jax.enable_x64(True):
-        rule = LearnedDiscount(jnp.array(0.3), jnp.array(-0.5))
-        make = lambda: Agent(  # noqa: E731
-            jnp.zeros(OBSERVATION),
-            ACTIONS,
-            rule.heads(ACTIONS),
-            NetworkConfig(torso=(6, 5)),
-            key=jax.random.key(0),
-        )
-        learner = Learner.create(random_like(make), rule, OPTIMISER)
-        rollouts = stack([make_rollout(i) for i in range(4)])
-        yield rule, make_lifetime(learner), rollouts, make_rollout(4)
+        yield under_a_learned_discount(NetworkConfig(torso=(6, 5)))
 
 
 def test_a_rule_without_the_heads_of_disco(learned_discount):
@@ -256,6 +260,21 @@ def composed(problem, state, experience, validation):
 
 def test_finite_differences_of_a_learned_discount(learned_discount, monkeypatch):
     check_finite_differences(learned_discount, monkeypatch)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_finite_differences_through_an_agent_with_memory(cell, x64, monkeypatch):
+    network = NetworkConfig(torso=(6, 5), memory=cell, memory_size=3)
+
+    def remembered(seed: int) -> Rollout:
+        random, rollout = np.random.default_rng(seed), make_rollout(seed)
+        numbers = [jnp.asarray(random.normal(size=(1, B, 3))) for _ in range(2)]
+        memory = LSTMState(*numbers) if cell == "lstm" else numbers[0]
+        return dataclasses.replace(rollout, memory=memory)
+
+    arguments = under_a_learned_discount(network, remembered)
+    assert dead_leaves(compiled()(*arguments).gradient) == []
+    check_finite_differences(arguments, monkeypatch)
 
 
 # --- Other parameters than a rule ----------------------------------------------------------------
