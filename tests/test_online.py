@@ -14,6 +14,7 @@ from etude.core import optim
 from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner
 from etude.core.returns import lambda_returns
+from etude.core.types import Rollout
 from etude.envs import make
 from etude.errors import UserError
 from etude.meta.online import Life, OnlineProblem, reference_rule
@@ -80,13 +81,24 @@ CASES = {
 }
 
 
+def played_under(rule, seed=0, **size) -> Rollout:
+    """With what the rule tells its agents, if anything."""
+    rollout = make_rollout(seed, **size)
+    if rule.context is None:
+        return rollout
+    told = rule.context(rollout.observation)
+    told = jnp.broadcast_to(told, (*rollout.observation.shape[:2], told.shape[-1]))
+    return dataclasses.replace(rollout, context=told)
+
+
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("case", CASES)
 def test_finite_differences(case, monkeypatch):
     create, settings = CASES[case]
     rule, problem = random_like(create), make_problem(**settings)
     life = make_life(rule, problem)
-    experience = stack([make_rollout(i) for i in range(3)]), make_rollout(3, steps=7)
+    updates = stack([played_under(rule, i) for i in range(3)])
+    experience = updates, played_under(rule, 3, steps=7)
     plain = compiled("nested", True, problem)(rule, life, *experience)
     assert dead_leaves(plain.gradient) == []
     check_finite_differences((rule, life, *experience), monkeypatch, problem)
@@ -144,12 +156,12 @@ def test_the_outer_targets_are_constants(create, number):
 
 @pytest.mark.usefixtures("x64")
 def test_with_fixed_coefficients_metagrad_is_the_actor_critic():
-    rollout = make_rollout()
     config = dict(discount=0.8, td_lambda=0.6, normalise=False)
     rule, fixed = (
         MetaGrad(MetaGradConfig(**config)),
         ActorCritic(ActorCriticConfig(bins=0, **config)),
     )
+    rollout = played_under(rule)
     agent = make_life(rule, make_problem()).learner.agent
     prediction = agent.predict(agent.unroll(rollout))
     on_policy = dataclasses.replace(rollout, behaviour_logits=prediction["pi"])
