@@ -9,10 +9,11 @@ import pytest
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.method import draw_tasks
 from etude.adaptation.rl2 import Recurrent, Trial
-from etude.adaptation.run import AdaptRun, run
+from etude.adaptation.run import AdaptRun
 from etude.core.memory import Memory
 from etude.core.nn import GRU
 from etude.envs import make
+from etude.runs.lifecycle import execute
 
 SMALL = dict(batch=8, minibatches=2, hidden=8, epochs=1)
 
@@ -120,6 +121,6 @@ def test_a_policy_learns_to_find_the_door_that_pays():
     first episode and 3 in every other, and without memory 1.5."""
     settings = dict(batch=64, hidden=16, episodes=2, explore=1, learning_rate=1e-2)
     config = AdaptConfig(algo="rl2", tasks="tests.probes:Doors", steps=40_000, **settings)
-    summary = run(AdaptRun.create(config))
+    summary = execute(AdaptRun.create(config)).summary
     assert summary["after"]["mean"] > 2.8
     assert 2.2 < summary["before"]["mean"] < 2.7
