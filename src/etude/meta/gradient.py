@@ -5,7 +5,7 @@ the experience of each update and the states between them. Then the gradient, wh
 taken by a reverse pass over the recorded updates, each of which is computed once more where its
 derivative is needed. So experience may come from anywhere, and is a constant.
 
-Memory: the state before each update is recorded (`each`), or that before every √N-th (`nested`),
+Recording: the state before each update is recorded (`each`), or that before every √N-th (`nested`),
 from which the reverse pass computes the states in between.
 """
 
@@ -24,7 +24,7 @@ from etude.core.packing import Packed
 from etude.core.remat import remat
 from etude.core.rule import Rule
 from etude.core.types import Metrics, Rollout
-from etude.meta.config import Memory
+from etude.meta.config import Recording
 from etude.meta.problem import Problem
 
 Params = TypeVar("Params")
@@ -73,7 +73,7 @@ def train(
     source: Source,
     keys: PyTree[Array],
     play: Play[Source, State],
-    memory: Memory = "each",
+    recording: Recording = "each",
 ) -> tuple[Window[State], Source, PyTree[Array]]:
     """Plays and updates once for each of `keys`, each time with the state as it then is.
 
@@ -92,7 +92,7 @@ def train(
         carry_after, recorded = _scan(update, carry, keys)
         return carry_after, (carry[1], recorded)
 
-    chunks = _in_chunks(keys, chunk_length(length_of(keys), memory))
+    chunks = _in_chunks(keys, chunk_length(length_of(keys), recording))
     carry, (states, recorded) = jax.lax.scan(chunk, (source, Packed.pack(state)), chunks)
     experience, aux, log = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), recorded)
     return Window(start, states, experience, aux, carry[1].unpack()), carry[0], log
@@ -103,20 +103,20 @@ def record(
     params: Params,
     state: State,
     experience: PyTree[Array],
-    memory: Memory = "each",
+    recording: Recording = "each",
 ) -> Window[State]:
     """The window of updates on experience that was collected before, stacked along a first axis."""
 
     def play(source, state, part):
         return source, part, None
 
-    return train(problem, params, state, None, experience, play, memory)[0]
+    return train(problem, params, state, None, experience, play, recording)[0]
 
 
-def chunk_length(updates: int, memory: Memory) -> int:
+def chunk_length(updates: int, recording: Recording) -> int:
     """How many updates follow each recorded state. `nested` splits N into a product of two numbers
     near its root; a prime N has none, and is recorded like `each`."""
-    return 1 if memory == "each" else nearest_divisor(updates)
+    return 1 if recording == "each" else nearest_divisor(updates)
 
 
 def nearest_divisor(n: int) -> int:

@@ -161,7 +161,7 @@ class OnlineTraining:
 
         life = Life(state.learner, state.reference_state)
         window, world, played = train(
-            self.problem, state.rule, life, state.world, jnp.stack(keys), play, memory="each"
+            self.problem, state.rule, life, state.world, jnp.stack(keys), play, recording="each"
         )
         agent = window.final.learner.agent
         world, last, last_played = training.play(

@@ -77,7 +77,7 @@ class OnlineRun(TrainRun):
     def _suggested(self) -> dict[str, Any]:
         """The settings of training that a rule learned here is used to."""
         names = "batch rollout replay_share epochs minibatches learning_rate schedule max_update"
-        names += " torso conv memory memory_size optimiser"
+        names += " torso conv memory memory_size memory_gate optimiser"
         return {name: getattr(self.config, name) for name in names.split()}
 
 

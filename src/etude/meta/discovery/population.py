@@ -185,7 +185,7 @@ class Group:
 
         keys = jax.random.split(play_key, self.config.inner_updates)
         window, world, played = train(
-            self.problem, rule, member.lifetime, member.world, keys, play, self.config.memory
+            self.problem, rule, member.lifetime, member.world, keys, play, self.config.record
         )
         agent = window.final.learner.agent
         member, validation = self._validate(rule, member, agent, validation_key)
@@ -204,7 +204,7 @@ class Group:
 
         keys = jax.random.split(play_key, self.config.inner_updates)
         world, (rollouts, played) = jax.lax.scan(one_batch, member.world, keys)
-        window = record(self.problem, rule, member.lifetime, rollouts, self.config.memory)
+        window = record(self.problem, rule, member.lifetime, rollouts, self.config.record)
         member, validation = self._validate(rule, member, agent, validation_key)
         return self._lived(member, world), window, validation, _totals(played)
 
