@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Literal
 
 from etude.core.config import Memory
 from etude.errors import UserError
@@ -173,9 +173,9 @@ class DiscoverConfig:
         return TrainPlan.of(BASE | self.suggested | own)
 
     @property
-    def suggested(self) -> dict[str, Any]:
+    def suggested(self) -> dict[str, object]:
         """The settings of training that a rule discovered here is used to."""
         names = "batch rollout replay_capacity learning_rate torso conv model head memory"
         names += " memory_size memory_gate"
-        same = {name: getattr(self, name) for name in names.split()}
-        return same | dict(replay_share=self.replay, schedule="constant", max_update=1.0)
+        fixed = dict(replay_share=self.replay, schedule="constant", max_update=1.0)
+        return {**fixed, **{name: getattr(self, name) for name in names.split()}}
