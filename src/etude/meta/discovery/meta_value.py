@@ -76,13 +76,8 @@ class MetaValue(eqx.Module):
         self, raw: Float[Array, "T1 B"], logits: Float[Array, "T1 B A"], rollout: Rollout
     ) -> Evaluation:
         value, rho = signed_parabolic(raw), rollout.importance_ratio(logits[:-1])
-        estimate = vtrace(
-            value,
-            rollout.reward,
-            rollout.discount(self.config.discount),
-            rho,
-            self.config.td_lambda,
-        )
+        discount, td_lambda = rollout.discount(self.config.discount), self.config.td_lambda
+        estimate = vtrace(value, rollout.reward, discount, rho, td_lambda)
         td = estimate.target - value[:-1]
         return jax.lax.stop_gradient(Evaluation(value, td, estimate.advantage, rho))
 
