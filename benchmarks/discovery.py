@@ -28,7 +28,7 @@ from etude.core.optim import adam
 from etude.core.types import Rollout
 from etude.envs import Task, base
 from etude.envs.catch import Catch
-from etude.meta.config import Memory
+from etude.meta.config import Recording
 from etude.meta.discovery.meta_value import MetaValue
 from etude.meta.discovery.problem import Discovery, Lifetime
 from etude.meta.gradient import meta_gradient, record
@@ -56,7 +56,7 @@ class Case:
     agents: int
     updates: int
     env: str = "catch:rows=5,columns=5"
-    memory: Memory = "nested"
+    record: Recording = "nested"
     mixed_mode: bool = True
 
 
@@ -88,7 +88,7 @@ def agent_step(case: Case, task: Task, rule, lifetime: Lifetime, actors: Actors,
     actors, whole, _ = JaxSource(task, ENVS).collect(agent, actors, key, length)
     rollouts = cut(whole, jnp.arange(steps).reshape(-1, STEPS))
     validation = cut(whole, jnp.arange(steps, steps + VALIDATION_STEPS))
-    window = record(PROBLEM, rule, lifetime, rollouts, case.memory)
+    window = record(PROBLEM, rule, lifetime, rollouts, case.record)
     result = meta_gradient(PROBLEM, rule, window, validation, mixed_mode=case.mixed_mode)
     return result, actors
 

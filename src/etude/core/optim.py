@@ -1,7 +1,7 @@
 """Optimisers one can differentiate through."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,8 @@ import optax
 from jaxtyping import Array, Int, PyTree
 
 from etude.core.config import Optimiser
+
+Tree = TypeVar("Tree")
 
 
 class AdamState(NamedTuple):
@@ -86,3 +88,15 @@ def make_optimiser(
 
 
 adam = partial(make_optimiser, "adam")
+
+
+def apply_gradient(
+    optimiser: optax.GradientTransformation,
+    gradient: PyTree[Array],
+    state: PyTree[Array],
+    params: Tree,
+) -> tuple[Tree, PyTree[Array]]:
+    """The parameters and the optimiser's state after a step."""
+    tree: PyTree = params  # Optax's types know no modules, though any tree will do
+    updates, state = optimiser.update(gradient, state, tree)
+    return cast(Tree, optax.apply_updates(tree, updates)), state

@@ -5,7 +5,7 @@ the experience of each update, what it computed at length (`core/kept.py`) and t
 them. Then the gradient, which is exact, is taken by a reverse pass over the recorded updates. So
 experience may come from anywhere, and is a constant.
 
-Memory: the state before each update is recorded (`each`), or that before every √N-th (`nested`),
+Recording: the state before each update is recorded (`each`), or that before every √N-th (`nested`),
 from which the reverse pass finds the states in between, with what was kept of the updates.
 """
 
@@ -24,7 +24,7 @@ from etude.core.learner import Gradient, loss_gradient, mean_loss
 from etude.core.packing import Packed
 from etude.core.rule import Rule
 from etude.core.types import Metrics, Rollout
-from etude.meta.config import Memory
+from etude.meta.config import Recording
 from etude.meta.problem import Problem
 
 Params = TypeVar("Params")
@@ -80,7 +80,7 @@ def train(
     source: Source,
     keys: PyTree[Array],
     play: Play[Source, State],
-    memory: Memory = "each",
+    recording: Recording = "each",
 ) -> tuple[Window[State], Source, PyTree[Array]]:
     """Plays and updates once for each of `keys`, each time with the state as it then is.
 
@@ -99,7 +99,7 @@ def train(
         carry_after, window = jax.lax.scan(update, carry, keys, unroll=length_of(keys) == 1)
         return carry_after, (carry[1], window)
 
-    chunks = _in_chunks(keys, chunk_length(length_of(keys), memory))
+    chunks = _in_chunks(keys, chunk_length(length_of(keys), recording))
     carry, (states, window) = jax.lax.scan(
         chunk, (source, Packed.pack(state)), chunks, unroll=length_of(chunks) <= UNROLLED
     )
@@ -112,20 +112,20 @@ def record(
     params: Params,
     state: State,
     experience: PyTree[Array],
-    memory: Memory = "each",
+    recording: Recording = "each",
 ) -> Window[State]:
     """The window of updates on experience that was collected before, stacked along a first axis."""
 
     def play(source, state, part):
         return source, part, None
 
-    return train(problem, params, state, None, experience, play, memory)[0]
+    return train(problem, params, state, None, experience, play, recording)[0]
 
 
-def chunk_length(updates: int, memory: Memory) -> int:
+def chunk_length(updates: int, recording: Recording) -> int:
     """How many updates follow each recorded state. `nested` splits N into a product of two numbers
     near its root; a prime N has none, and is recorded like `each`, as are few updates."""
-    return 1 if memory == "each" or updates <= FEW else nearest_divisor(updates)
+    return 1 if recording == "each" or updates <= FEW else nearest_divisor(updates)
 
 
 def nearest_divisor(n: int) -> int:

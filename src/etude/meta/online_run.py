@@ -1,14 +1,15 @@
 """A training run in which each seed's rule learns, too."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from etude import envs, rules
 from etude.envs import Task
 from etude.errors import UserError
-from etude.meta.online import OnlineTraining
+from etude.meta.online import OnlineState, OnlineTraining
 from etude.rules import Rule
 from etude.runs.figures import plot_learned
 from etude.runs.folder import RunFolder
@@ -48,18 +49,18 @@ class OnlineRun(TrainRun):
             # Or else each seed has its own, which the rule's name makes.
             rules.save(folder.path / rules.START_FILE, jax.tree.map(lambda x: x[0], self.rule))
 
-    def record(self, state: Any, metrics: dict[str, np.ndarray], done: int) -> Record:
+    def record(self, state: OnlineState, metrics: dict[str, np.ndarray], done: int) -> Record:
         """With what the rules have come to, seed by seed."""
         by_seed = {name: metrics[name].mean(axis=0).tolist() for name in self.rule.watched}
         return super().record(state, metrics, done) | {"learned": by_seed}
 
-    def learned(self, state: Any) -> Any:
+    def learned(self, state: OnlineState) -> PyTree:
         return state.rule, state.learner
 
-    def before_saving(self, state: Any, folder: RunFolder) -> None:
+    def before_saving(self, state: OnlineState, folder: RunFolder) -> None:
         rules.save(folder.path / rules.RULE_FILE, self.kept_rule(state), self._suggested)
 
-    def kept_rule(self, state: Any) -> Rule:
+    def kept_rule(self, state: OnlineState) -> Rule:
         """The one whose agent did best in the end."""
         best = int(np.argmax([x.mean() if len(x) else -np.inf for x in last_returns(state)]))
         return jax.tree.map(lambda x: x[best], state.rule)
@@ -74,10 +75,10 @@ class OnlineRun(TrainRun):
             plot_learned(folder.metrics(), followed, folder.path / "learned.png")
 
     @property
-    def _suggested(self) -> dict[str, Any]:
+    def _suggested(self) -> dict[str, object]:
         """The settings of training that a rule learned here is used to."""
         names = "batch rollout replay_share epochs minibatches learning_rate schedule max_update"
-        names += " torso conv memory memory_size optimiser"
+        names += " torso conv memory memory_size memory_gate optimiser"
         return {name: getattr(self.config, name) for name in names.split()}
 
 
