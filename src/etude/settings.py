@@ -10,6 +10,9 @@ from typing import Any, Literal
 
 from etude.errors import UserError
 
+Settings = dict[str, Any]
+"""By name, as JSON has them and users write them: what type each has, only its config knows."""
+
 
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     """The name and the settings as text. The name itself may hold colons."""

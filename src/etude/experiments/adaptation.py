@@ -11,7 +11,6 @@ import numpy as np
 from etude.adaptation.config import AdaptConfig, Algorithm
 from etude.adaptation.method import draw_tasks
 from etude.experiments.base import (
-    Experiment,
     Options,
     Panel,
     Reproduction,
@@ -21,7 +20,6 @@ from etude.experiments.base import (
 )
 from etude.experiments.trainings import Trained, Training, train_all
 
-SOURCE = "Stadie et al. 2018, arXiv 1803.01118"
 BySeed = dict[str, np.ndarray]
 """A value for each seed, by algorithm."""
 NAMES: dict[str, Algorithm] = {"MAML": "maml", "E-MAML": "emaml", "RL²": "rl2", "E-RL²": "erl2"}
@@ -245,17 +243,3 @@ def run_exploration(options: Options, say: Say) -> Reproduction:
         Panel(name, "", "mean of an episode", {}, bars=bars) for name, bars in by_name.items()
     ]
     return Reproduction(verdicts, panels, KRAZY_NOTES)
-
-
-EXPERIMENTS = {
-    "krazy-world": Experiment(
-        "Four ways to adapt, in Krazy World.", f"{SOURCE}, figure 4", run_krazy, seeds=3
-    ),
-    "mazes": Experiment("Four ways to adapt, in mazes.", f"{SOURCE}, figure 5", run_mazes, seeds=3),
-    "adaptation-gap": Experiment(
-        "Krazy World before adapting and after.", f"{SOURCE}, figure 6", run_gap, seeds=3
-    ),
-    "exploration": Experiment(
-        "What is explored before adapting.", f"{SOURCE}, figure 7", run_exploration, seeds=3
-    ),
-}

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,9 +80,14 @@ class Experiment:
 
     about: str
     source: str
-    run: Callable[[Options, Say], Reproduction]
+    home: str
+    """The function that runs it, as module:function of this package."""
     seeds: int = 10
     """How many there are unless one asks for others."""
+
+    def run(self, options: Options, say: Say) -> Reproduction:
+        module, _, function = self.home.partition(":")
+        return getattr(import_module(f"etude.experiments.{module}"), function)(options, say)
 
 
 def at_the_end(curve: np.ndarray, share: float = 0.1) -> np.ndarray:

@@ -6,7 +6,6 @@ import numpy as np
 
 from etude.api import train
 from etude.experiments.base import (
-    Experiment,
     Options,
     Panel,
     Reproduction,
@@ -20,9 +19,6 @@ from etude.experiments.walk import (
     by_switches,
     frodo_errors,
 )
-
-SOURCE = "Xu et al. 2020, arXiv 2007.08433, section 5"
-EXTENSION = "Qiu 2021, after Meta Pseudo Labels"
 
 # --- Catch: does it learn to bootstrap? ----------------------------------------------------------
 
@@ -179,12 +175,3 @@ def compared(what: str, gain: np.ndarray, margin: float) -> list[Verdict]:
             at_least=-margin,
         ),
     ]
-
-
-EXPERIMENTS = {
-    "frodo-catch": Experiment("FRODO learns to bootstrap on Catch.", SOURCE, run_catch),
-    "frodo-random-walk": Experiment("FRODO follows values that change.", SOURCE, run_walk),
-    "frodo-extension": Experiment(
-        "FRODO that also answers for what the agent learned before.", EXTENSION, run_extension
-    ),
-}

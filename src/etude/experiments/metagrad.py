@@ -7,13 +7,11 @@ import numpy as np
 
 from etude import envs, rules
 from etude.api import train
-from etude.experiments.base import Experiment, Options, Panel, Reproduction, Say, Verdict
+from etude.experiments.base import Options, Panel, Reproduction, Say, Verdict
 from etude.meta.online import OnlineTraining
 from etude.training.config import TrainRequest
 from etude.training.iteration import rule_keys, seed_keys
 from etude.training.presets import resolve
-
-SOURCE = "Xu, van Hasselt, Silver 2018, arXiv 1805.09801"
 
 # --- The chain: does a γ for each state cut the noise? -------------------------------------------
 
@@ -161,11 +159,3 @@ def _by_seed(curve: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
     seen = [record for record in curve if np.isfinite(record["return"])]
     x = np.array([record["steps"] for record in seen], float)
     return x, np.array([record["returns"] for record in seen], float)
-
-
-EXPERIMENTS = {
-    "metagrad-chain": Experiment("A learned γ for each state cuts noise.", SOURCE, run_chain),
-    "metagrad-control": Experiment(
-        "Learned γ and λ on CartPole, from a poor start.", SOURCE, run_control
-    ),
-}

@@ -20,10 +20,9 @@ from etude.adaptation.classics import (
 from etude.adaptation.config import AdaptConfig
 from etude.envs.bandit import Bandit
 from etude.envs.tabular_mdp import TabularMDP
-from etude.experiments.base import Experiment, Options, Panel, Reproduction, Say, Verdict
+from etude.experiments.base import Options, Panel, Reproduction, Say, Verdict
 from etude.experiments.trainings import Trained, train_all
 
-SOURCE = "Duan et al. 2016, arXiv 1611.02779"
 Figures = dict[str, float]
 
 FRESH_TASKS = 16_384
@@ -189,13 +188,3 @@ def run_mdps(options: Options, say: Say) -> Reproduction:
 def classic_mdps(strategy: str, episodes: int, options: Options) -> Totals:
     plan, mdp = MDP_STRATEGIES[strategy], TabularMDP()
     return played(lambda number, key: play_mdps(plan, mdp, episodes, number, key), options)
-
-
-EXPERIMENTS = {
-    "rl2-bandits": Experiment(
-        "RL² against classic strategies on bandits.", f"{SOURCE}, table 1", run_bandits, seeds=3
-    ),
-    "rl2-mdps": Experiment(
-        "RL² against classic strategies on MDPs.", f"{SOURCE}, table 2", run_mdps, seeds=3
-    ),
-}

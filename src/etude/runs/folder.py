@@ -23,6 +23,8 @@ the folder in which the run was started, from which what is named module:Class i
 VERSION = 1
 """Of the format of run folders. Those of before it was written down are read as well."""
 State = TypeVar("State")
+Record = dict[str, Any]
+"""One line of the log, or another thing that JSON holds."""
 
 try:
     import fcntl

@@ -9,11 +9,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from etude.errors import UserError, reason
-from etude.runs.folder import RunFolder
+from etude.runs.folder import Record, RunFolder
 
 State = TypeVar("State")
-Record = dict[str, Any]
-"""One line of the log."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +56,11 @@ class Run(abc.ABC, Generic[State, Found]):
     """In one word, for the terminal."""
     end: ClassVar[str]
     """The setting that says how long the run is, the only one that may change when it goes on."""
+
+    @classmethod
+    @abc.abstractmethod
+    def create(cls, config: Any) -> "Run[State, Found]":
+        """The run with such settings as its kind has."""
 
     # --- What it does ----------------------------------------------------------------------------
 
