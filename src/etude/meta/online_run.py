@@ -8,7 +8,7 @@ import numpy as np
 from etude import envs, rules
 from etude.envs import Task
 from etude.errors import UserError
-from etude.meta.online import OnlineTraining
+from etude.meta.online import OnlineState, OnlineTraining
 from etude.rules import Rule
 from etude.runs.figures import plot_learned
 from etude.runs.folder import RunFolder
@@ -18,7 +18,7 @@ from etude.training.iteration import rule_keys, seed_keys
 from etude.training.run import TrainRun, last_returns
 
 
-class OnlineRun(TrainRun):
+class OnlineRun(TrainRun[OnlineState]):
     """As `TrainRun`, where `rule` is where the seeds' rules start, each leaf with the seeds as its
     first axis."""
 
@@ -48,18 +48,18 @@ class OnlineRun(TrainRun):
             # Or else each seed has its own, which the rule's name makes.
             rules.save(folder.path / rules.START_FILE, jax.tree.map(lambda x: x[0], self.rule))
 
-    def record(self, state: Any, metrics: dict[str, np.ndarray], done: int) -> Record:
+    def record(self, state: OnlineState, metrics: dict[str, np.ndarray], done: int) -> Record:
         """With what the rules have come to, seed by seed."""
         by_seed = {name: metrics[name].mean(axis=0).tolist() for name in self.rule.watched}
         return super().record(state, metrics, done) | {"learned": by_seed}
 
-    def learned(self, state: Any) -> Any:
+    def learned(self, state: OnlineState) -> Any:
         return state.rule, state.learner
 
-    def before_saving(self, state: Any, folder: RunFolder) -> None:
+    def before_saving(self, state: OnlineState, folder: RunFolder) -> None:
         rules.save(folder.path / rules.RULE_FILE, self.kept_rule(state), self._suggested)
 
-    def kept_rule(self, state: Any) -> Rule:
+    def kept_rule(self, state: OnlineState) -> Rule:
         """The one whose agent did best in the end."""
         best = int(np.argmax([x.mean() if len(x) else -np.inf for x in last_returns(state)]))
         return jax.tree.map(lambda x: x[best], state.rule)
