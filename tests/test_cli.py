@@ -15,6 +15,7 @@ import pytest
 
 from etude.cli import commands as cli
 from etude.runs.arrays import read_arrays
+from etude.runs.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = ["--env", "catch:rows=4,columns=3", "--rule", "actor_critic", "--torso", "8"]
@@ -160,6 +161,14 @@ def test_a_mistake_gets_a_sentence_and_exit_code_2(arguments, words, here, tmp_p
     assert not list(tmp_path.iterdir()), "a refused command leaves nothing behind"
 
 
+def test_a_run_that_another_process_works_on_gets_no_events(here, tmp_path):
+    assert here("train", *SMALL, "--steps", 320, "--out", "run").returncode == 0
+    with RunFolder.open(str(tmp_path / "run")).locked():
+        result = here("train", "--resume", "run", "--steps", 640, "--tensorboard")
+    assert result.returncode == 2 and "Another process" in result.stderr
+    assert not (tmp_path / "run" / "tensorboard").exists()
+
+
 def test_a_mistake_ends_a_real_process_the_same_way(etude, tmp_path):
     result = etude("train", *SMALL, "--env", "katch")
     assert result.returncode == 2
@@ -207,6 +216,10 @@ print("heavy:", {"jax", "gymnax", "numpy", "matplotlib"} & sys.modules.keys())
     [
         ["envs"],
         ["rules"],
+        ["reproduce", "--list"],
+        ["reproduce", "frodo-cach"],
+        ["plot", "--help"],
+        ["plot", "nowhere"],
         ["train", "--env", "katch"],
         ["train", "--rule", "dsco103"],
         ["discover", "--envs", "katch"],
@@ -222,7 +235,7 @@ sys.argv = ["etude", *{arguments}]
 try:
     commands.main()
 except SystemExit as end:
-    assert end.code == 2
+    assert end.code == (0 if "--help" in sys.argv else 2)
 print("heavy:", {{"jax", "gymnax"}} & sys.modules.keys())
 """
     assert "heavy: set()" in heavy(code, environment, tmp_path)

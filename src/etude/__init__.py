@@ -1,7 +1,7 @@
 """Etude learns how to learn: agents under a learned update rule, and the rules themselves."""
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from etude._malloc import keep_freed_memory
 
@@ -57,7 +57,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Imports what is asked for, when it is: JAX alone takes a second, and the command line wants
     to be there before."""
     if name in ("envs", "rules"):

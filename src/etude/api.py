@@ -2,7 +2,7 @@
 line."""
 
 import dataclasses
-from typing import Any
+from typing import Unpack
 
 from etude import kinds, rules
 from etude.adaptation.config import AdaptConfig
@@ -16,7 +16,8 @@ from etude.meta.online_run import training_run
 from etude.rules import Rule
 from etude.runs import lifecycle
 from etude.runs.folder import RunFolder
-from etude.runs.run import Found, Record, Result, Run
+from etude.runs.loop import LoopOptions
+from etude.runs.run import Found, Record, Result, Run, State
 from etude.settings import lists_to_tuples
 from etude.training.config import TrainPlan, TrainRequest
 from etude.training.planning import plan_named, read_plan
@@ -30,7 +31,7 @@ def train(
     rule: str | Rule = "disco103",
     *,
     out: str | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> TrainResult:
     """Trains agents and returns them; `settings` are the fields of `TrainRequest`.
 
@@ -39,7 +40,7 @@ def train(
     return _run(setup(env, rule, **settings), out)
 
 
-def setup(env: str | Task = "catch", rule: str | Rule = "disco103", **settings: Any) -> TrainRun:
+def setup(env: str | Task = "catch", rule: str | Rule = "disco103", **settings: object) -> TrainRun:
     """The training run that `train` would do."""
     if not isinstance(env, (str, Task)):
         raise UserError("An environment is a name, or what `etude.envs.make` returns.")
@@ -60,7 +61,7 @@ def discover(
     from_: str | Rule | None = None,
     *,
     out: str | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> DiscoverResult:
     """Discovers a rule and returns it; `settings` are the fields of `DiscoverConfig`.
 
@@ -75,35 +76,35 @@ def discover(
 
 
 def adapt(
-    algo: str = "rl2", tasks: str = AdaptConfig.tasks, *, out: str | None = None, **settings: Any
+    algo: str = "rl2", tasks: str = AdaptConfig.tasks, *, out: str | None = None, **settings: object
 ) -> AdaptResult:
     """Learns to adapt to tasks, and returns policies; `settings` are the fields of `AdaptConfig`.
 
     With `out`, the run is kept in that folder, as by `etude adapt --out`.
     """
-    fields: dict[str, Any] = dict(algo=algo, tasks=tasks, **lists_to_tuples(settings))
-    return _run(AdaptRun.create(AdaptConfig(**fields)), out)
+    config = lists_to_tuples(dict(algo=algo, tasks=tasks, **settings))
+    return _run(AdaptRun.create(AdaptConfig(**config)), out)
 
 
-def resume(path: str, end: int | None = None, **options: Any) -> Any:
+def resume(path: str, end: int | None = None, **options: Unpack[LoopOptions]) -> Result:
     """Continues the run in a folder, and returns what `train`, `discover` or `adapt` would.
 
     Args:
         path: The run folder.
         end: A later end: the number of steps (of `discover`, meta-steps).
-        options: Of the loop: `report`, `log`, `should_stop`, `checkpoint_seconds`.
+        options: Of the loop.
     """
     run, folder = reopen(path, end)
     return lifecycle.execute(run, folder, **options)
 
 
-def reopen(path: str, end: int | None = None) -> tuple[Run[Any, Result], RunFolder]:
+def reopen(path: str, end: int | None = None) -> tuple[Run, RunFolder]:
     """The run in a folder, ready to go on to its own end or to a later one."""
     folder = kinds.open_folder(path)
     return kinds.class_of(folder).reopened(folder, end), folder
 
 
-def _run(run: Run[Any, Found], out: str | None) -> Found:
+def _run(run: Run[State, Found], out: str | None) -> Found:
     return lifecycle.execute(run, None if out is None else lifecycle.start(run, out))
 
 
@@ -118,7 +119,7 @@ class Loaded:
     agents: list[TrainedAgent]
     """One for each seed; none of a run of discovery."""
     curve: list[Record]
-    summary: dict[str, Any] | None
+    summary: Record | None
     """None if the run is not finished."""
 
     @property

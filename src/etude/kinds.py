@@ -1,11 +1,14 @@
 """The kinds of run that there are, by the names that their folders give them. Their classes, which
 need JAX, are imported when a run is opened."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from etude import plugins
 from etude.errors import UserError
 from etude.runs.folder import KIND, RunFolder
+
+if TYPE_CHECKING:
+    from etude.runs.run import Run
 
 
 class RunKind(NamedTuple):
@@ -45,20 +48,20 @@ def open_folder(path: str, command: str | None = None) -> RunFolder:
     folder = RunFolder.open(path)
     kind = kind_in(folder)
     if kind is None:
-        what = (
-            "a run of a kind that this version of Etude knows"
-            if command is None
-            else ABOUT[command]
-        )
-        raise UserError(f"{path} is not {what}.")
+        unknown = "a run of a kind that this version of Etude knows"
+        raise UserError(f"{path} is not {ABOUT[command] if command else unknown}.")
     own = KINDS[kind].command
     if command not in (None, own):
         raise UserError(f"{path} is not {ABOUT[command]} but {ABOUT[own]}: use etude {own}.")
     return folder
 
 
-def class_of(folder: RunFolder) -> Any:
+def class_called(kind: str) -> "type[Run]":
+    return plugins.import_class(KINDS[kind].home)
+
+
+def class_of(folder: RunFolder) -> "type[Run]":
     """The class of the run in a folder that `open_folder` has opened."""
     kind = kind_in(folder)
     assert kind is not None
-    return plugins.import_class(KINDS[kind].home)
+    return class_called(kind)

@@ -10,6 +10,9 @@ from typing import Any, Literal
 
 from etude.errors import UserError
 
+Settings = dict[str, Any]
+"""By name, as JSON has them and users write them: what type each has, only its config knows."""
+
 
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     """The name and the settings as text. The name itself may hold colons."""
@@ -41,7 +44,10 @@ def join_spec(name: str, settings: dict[str, str]) -> str:
     return f"{name}:{','.join(f'{k}={v}' for k, v in settings.items())}" if settings else name
 
 
-def parse_value(text: str) -> Any:
+Value = int | float | bool | tuple[int, ...] | str
+
+
+def parse_value(text: str) -> Value:
     """The number, truth value or tuple of numbers (`16x2`) the text looks like, or the text."""
     for convert in (int, float, lambda t: tuple(int(x) for x in t.split("x"))):
         try:
@@ -51,18 +57,19 @@ def parse_value(text: str) -> Any:
     return {"true": True, "false": False}.get(text.lower(), text)
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """What `parse_value` reads."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def lists_to_tuples(fields: dict[str, Any]) -> dict[str, Any]:
+def lists_to_tuples(fields: Settings) -> Settings:
     """Settings hold tuples, JSON has lists, and users write either."""
     return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
 
 
 def replace_fields(config: Any, settings: dict[str, str], owner: str) -> Any:
-    """`config` (a dataclass) with fields set from text, or a sentence about what does not fit."""
+    """A dataclass, of ours or of others, with fields set from text, or a sentence about what does
+    not fit."""
     hints = typing.get_type_hints(type(config))
     changes = {}
     for key, text in settings.items():
@@ -73,7 +80,7 @@ def replace_fields(config: Any, settings: dict[str, str], owner: str) -> Any:
     return dataclasses.replace(config, **changes)
 
 
-def as_type(text: str, hint: Any, what: str) -> Any:
+def as_type(text: str, hint: object, what: str) -> Any:
     """The value a text stands for, if it is of the type of `hint`."""
     value = parse_value(text)
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
@@ -96,19 +103,18 @@ def as_type(text: str, hint: Any, what: str) -> Any:
 # --- Checks ---------------------------------------------------------------------------------------
 
 
-def check_types(config: Any) -> None:
+def check_types(config: object) -> None:
     """Gives each setting of a frozen dataclass the type it is declared with: a list is as good as
     a tuple, a whole number as a float. What does not fit is a mistake."""
-    hints = typing.get_type_hints(type(config))
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        fitting, expected = _fit(value, hints[field.name])
+    for name, hint in typing.get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        fitting, expected = _fit(value, hint)
         if expected:
-            raise UserError(f"{field.name} must be {expected}, not {value!r}.")
-        object.__setattr__(config, field.name, fitting)
+            raise UserError(f"{name} must be {expected}, not {value!r}.")
+        object.__setattr__(config, name, fitting)
 
 
-def _fit(value: Any, hint: Any) -> tuple[Any, str]:
+def _fit(value: object, hint: object) -> tuple[object, str]:
     """The value as the type, and an empty text; or what it should have been."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
@@ -132,7 +138,7 @@ def _fit(value: Any, hint: Any) -> tuple[Any, str]:
     return value, "" if fits else names.get(hint, str(hint))
 
 
-def require(config: Any, names: str, holds: Callable[[Any], bool], what: str) -> None:
+def require(config: object, names: str, holds: Callable[..., object], what: str) -> None:
     """Each of the named settings that is given at all must hold."""
     for name in names.split():
         value = getattr(config, name)

@@ -1,10 +1,12 @@
 """Statistics of a few noisy runs: intervals."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
+
+Interval = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""A mean, and the ends of its interval."""
 
 
 def bootstrap_interval(
@@ -30,13 +32,13 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-def t_interval(values: np.ndarray, level: float = 0.95) -> tuple[Any, Any, Any]:
+def t_interval(values: np.ndarray, level: float = 0.95) -> Interval:
     """The mean of a few values (along the last axis) and Student's interval: that of a bootstrap
     would be far too narrow. One value is its own interval."""
     values = np.asarray(values, float)
-    number, mean = values.shape[-1], values.mean(axis=-1)
+    number, mean = values.shape[-1], np.asarray(values.mean(axis=-1))
     if number == 1:
         return mean, mean, mean
     error = values.std(axis=-1, ddof=1) / np.sqrt(number)
     reach = float(stdtrit(number - 1, 0.5 + level / 2)) * error
-    return mean, mean - reach, mean + reach
+    return mean, np.asarray(mean - reach), np.asarray(mean + reach)

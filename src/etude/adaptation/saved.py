@@ -1,11 +1,17 @@
 """The settings of a run of learning to adapt in its folder, which are read without JAX."""
 
+import dataclasses
+
 from etude.adaptation.config import AdaptConfig
 from etude.runs.folder import RunFolder
-from etude.training.config import from_json, lengthened
+from etude.training.config import from_json, later_end
 
 
 def read_config(folder: RunFolder, steps: int | None = None) -> AdaptConfig:
     """Those of a run that goes on to its own end, or to a later one."""
     saved = {k: v for k, v in folder.settings().items() if v is not None}
-    return lengthened(from_json(AdaptConfig, saved), steps, str(folder.path))
+    config = from_json(AdaptConfig, saved)
+    if steps is None or config.steps is None:
+        return config
+    steps = later_end(config.steps, config.schedule, steps, str(folder.path))
+    return dataclasses.replace(config, steps=steps)

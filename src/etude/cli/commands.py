@@ -1,14 +1,14 @@
 """The command line: `train`, `discover`, `adapt`, `reproduce`, `envs`, `rules`, `plot`, `play`."""
 
+import ast
 import dataclasses
 import difflib
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import tyro
 
@@ -16,10 +16,10 @@ from etude.adaptation.config import AdaptConfig
 from etude.cache import cache_dir
 from etude.cli.flags import Flags, flags_of
 from etude.cli.options import RunOptions, refuse_flags_but
-from etude.cli.source import class_in, fields_in, first_line
+from etude.cli.source import classes_in, fields_in
 from etude.errors import UserError, reason
 from etude.meta.discovery.config import DiscoverConfig
-from etude.settings import SEED_RANGE, is_seed
+from etude.settings import SEED_RANGE, Settings, is_seed
 from etude.text import duration
 from etude.training.config import TrainRequest
 from etude.training.presets import default_of
@@ -35,7 +35,7 @@ app = tyro.extras.SubcommandApp()
 OPTIONS, SLOWER = RunOptions(), RunOptions(checkpoint_seconds=60.0)
 
 
-def no_default(words: str = "") -> Any:
+def no_default(words: str = "") -> object:
     """Of a flag whose default is no value: words for what happens then."""
     return tyro.conf.arg(help_behavior_hint=f"(default: {words})" if words else "")
 
@@ -49,25 +49,18 @@ def train(
     from etude import envs
     from etude.training.planning import plan_named, read_plan
 
-    given, options = training.given, dataclasses.replace(OPTIONS, **run.given)
-    folder = folder_to_resume("train", "steps", [*given, *run.given], options)
-    if folder is None:
-        plan, origins = plan_named(TrainRequest(**given))
+    asked = Asked("train", "steps", training.given, run.given, OPTIONS)
+    if asked.folder is None:
+        plan, origins = plan_named(TrainRequest(**asked.given))
         envs.require_known(plan.env)
     else:
-        plan = read_plan(folder, given.get("steps"))
-        origins = origins_of(plan.settings(), given, "run folder")
+        plan, origins = read_plan(asked.folder, asked.later_end), None
     about = (
         f"Training {plan.rule} on {plan.env}: {plan.seeds} seed(s), {plan.num_envs} environments, "
         f"{plan.updates:,} updates."
     )
-
-    def make() -> Any:
-        from etude.meta.online_run import training_run
-
-        return training_run(plan)
-
-    show_or_run(about, plan.settings(), origins, options, make, plan.steps)
+    kind = "online" if plan.learn_rule else "train"
+    asked.show_or_run(kind, plan, plan.settings(), about, origins)
 
 
 @app.command
@@ -82,29 +75,20 @@ def discover(
     from etude import envs, rules
     from etude.meta.discovery.saved import read_config
 
-    given, options = discovery.given, dataclasses.replace(SLOWER, **run.given)
-    folder = folder_to_resume("discover", "meta_steps", [*given, *run.given], options)
-    if folder is None:
-        config, elsewhere = DiscoverConfig(**given), "default"
+    asked = Asked("discover", "meta_steps", discovery.given, run.given, SLOWER)
+    if asked.folder is None:
+        config = DiscoverConfig(**asked.given)
         for name in config.env_names + config.held_out_names:
             envs.require_known(name)
         if config.from_ is not None:
             rules.kind_named(config.from_)
     else:
-        config, elsewhere = read_config(folder, given.get("meta_steps")), "run folder"
+        config = read_config(asked.folder, asked.later_end)
     about = (
         f"Discovering a rule on {', '.join(config.env_names)}: {config.agents} agents, "
         f"{config.inner_updates} inner updates, {config.meta_steps:,} meta-steps."
     )
-    settings = dataclasses.asdict(config)
-
-    def make() -> Any:
-        from etude.meta.discovery.run import DiscoveryRun
-
-        return DiscoveryRun.create(config)
-
-    origins = origins_of(settings, given, elsewhere)
-    show_or_run(about, settings, origins, options, make, config.meta_steps)
+    asked.show_or_run("discover", config, dataclasses.asdict(config), about)
 
 
 @app.command
@@ -122,68 +106,22 @@ def adapt(
     from etude import envs
     from etude.adaptation.saved import read_config
 
-    given, options = adaptation.given, dataclasses.replace(OPTIONS, **run.given)
     if test is not None:
-        _test_adaptation(test, given, run.given)
-        return
-    folder = folder_to_resume("adapt", "steps", [*given, *run.given], options)
-    if folder is None:
-        config, elsewhere = AdaptConfig(**given).filled(), "default"
+        return _test_adaptation(test, adaptation.given, run.given)
+    asked = Asked("adapt", "steps", adaptation.given, run.given, OPTIONS)
+    if asked.folder is None:
+        config = AdaptConfig(**asked.given).filled()
         envs.require_known(config.tasks)
     else:
-        config, elsewhere = read_config(folder, given.get("steps")), "run folder"
+        config = read_config(asked.folder, asked.later_end)
     about = (
         f"Learning to adapt by {config.algo} on {config.tasks}: {config.seeds} seed(s), "
         f"{config.steps:,} steps, {config.batch} tasks per update."
     )
-
-    def make() -> Any:
-        from etude.adaptation.run import AdaptRun
-
-        return AdaptRun.create(config)
-
-    origins = origins_of(config.settings(), given, elsewhere)
-    show_or_run(about, config.settings(), origins, options, make, config.steps)
+    asked.show_or_run("adapt", config, config.settings(), about)
 
 
-def folder_to_resume(
-    command: str, end: str, given: list[str], options: RunOptions
-) -> "RunFolder | None":
-    """That of a run that goes on, of whose settings only `end` may change; None for a new run."""
-    if options.resume is None:
-        return None
-    refuse_flags_but(end, given=given)
-    from etude import kinds
-
-    return kinds.open_folder(options.resume, command)
-
-
-def show_or_run(
-    about: str,
-    settings: dict[str, Any],
-    origins: dict[str, str],
-    options: RunOptions,
-    make: Callable[[], Any],
-    end: int | None,
-) -> None:
-    """Prints the plan of a run, or runs it: the one that `make` makes, or the one in the folder
-    that is resumed, to its `end`."""
-    from etude.cli.terminal import print_plan, say
-
-    if options.dry_run:
-        print_plan(about, settings, origins)
-        return
-    say(about)
-    from etude.cli import runs
-
-    runs.run(make, options, end)
-
-
-def origins_of(settings: dict[str, Any], given: dict[str, Any], elsewhere: str) -> dict[str, str]:
-    return {name: "flag" if name in given else elsewhere for name in settings}
-
-
-def _test_adaptation(path: str, given: dict[str, Any], of_run: dict[str, Any]) -> None:
+def _test_adaptation(path: str, given: Settings, of_run: Settings) -> None:
     from etude import kinds
     from etude.adaptation.saved import read_config
 
@@ -193,9 +131,51 @@ def _test_adaptation(path: str, given: dict[str, Any], of_run: dict[str, Any]) -
     refuse_flags_but("test_tasks", "seed", given=named)
     folder = kinds.open_folder(path, "adapt")
     read_config(folder)
-    from etude.cli import runs
+    from etude.cli.running import test_adaptation
 
-    runs.test_adaptation(folder, given)
+    test_adaptation(folder, given)
+
+
+class Asked:
+    """A run as the flags of its command ask for it: a new one, or one in a folder that goes on."""
+
+    def __init__(
+        self, command: str, end: str, given: Settings, of_run: Settings, defaults: RunOptions
+    ):
+        """`end` is the setting that says how long a run is, the only one that may change later."""
+        self.end, self.given = end, given
+        self.options = dataclasses.replace(defaults, **of_run)
+        self.folder: RunFolder | None = None
+        if self.options.resume is not None:
+            refuse_flags_but(end, given=[*given, *of_run])
+            from etude import kinds
+
+            self.folder = kinds.open_folder(self.options.resume, command)
+
+    @property
+    def later_end(self) -> int | None:
+        return self.given.get(self.end)
+
+    def show_or_run(
+        self,
+        kind: str,
+        config: object,
+        settings: Settings,
+        about: str,
+        origins: dict[str, str] | None = None,
+    ) -> None:
+        """Prints the plan of a run, or runs it. `origins`: where its settings come from, if not all
+        are flags, defaults, or those of the folder."""
+        from etude.cli.terminal import print_plan, say
+
+        if self.options.dry_run:
+            elsewhere = "default" if self.folder is None else "run folder"
+            plain = {name: "flag" if name in self.given else elsewhere for name in settings}
+            return print_plan(about, settings, origins or plain)
+        say(about)
+        from etude.cli import running
+
+        running.run(kind, config, self.options, settings[self.end])
 
 
 MOST_SEED = 1_000_000
@@ -221,13 +201,12 @@ def reproduce(
         out: Folder for the result.
         list_: List the experiments.
     """
-    from etude.cli.running import interruptible
-    from etude.cli.terminal import list_experiments, print_verdicts, say
+    from etude.cli.terminal import print_experiments, print_verdicts, say
     from etude.experiments import EXPERIMENTS, Options, write
     from etude.runs.folder import RunFolder
 
     if list_ or not name:
-        list_experiments(EXPERIMENTS)
+        print_experiments(EXPERIMENTS)
         return
     if name not in EXPERIMENTS:
         close = difflib.get_close_matches(name, EXPERIMENTS, n=1)
@@ -241,6 +220,8 @@ def reproduce(
     folder = RunFolder.create(out, f"reproduce-{name}")
     options = Options(quick, seeds, seed)
     started = time.monotonic()
+    from etude.cli.running import interruptible
+
     result = interruptible(lambda: EXPERIMENTS[name].run(options, say), folder)
     write(result, name, options, folder)
     print_verdicts(result.verdicts)
@@ -267,12 +248,13 @@ def list_rules() -> None:
     from etude import rules
     from etude.cli.terminal import print_rule, say
 
-    for name in rules.PUBLISHED:
-        print_rule(name, f"The published rule: kind {rules.PUBLISHED[name]} with its weights.", [])
+    for name, kind in rules.PUBLISHED.items():
+        print_rule(name, f"The published rule: kind {kind} with its weights.")
     for name, kind in rules.KINDS.items():
-        fields = fields_in(class_in(kind.module, f"{kind.name}Config"))
-        settings = [(f"{x.name}={x.default}", x.about) for x in fields]
-        print_rule(name, first_line(class_in(kind.module, kind.name)), settings)
+        source = classes_in(kind.module)
+        about = (ast.get_docstring(source[kind.name]) or "").split("\n")[0]
+        fields = fields_in(source[f"{kind.name}Config"])
+        print_rule(name, about, ((f"{x.name}={x.default}", x.about) for x in fields))
     say("\nSettings follow a colon: actor_critic:discount=0.9,entropy_cost=0.02.")
 
 
@@ -319,14 +301,10 @@ def play(
         raise UserError(f"--episodes must be at least 1, not {episodes}.")
     if not is_seed(seed):
         raise UserError(f"--seed must be {SEED_RANGE}, not {seed}.")
-    from etude.cli.film import MAX_STEPS, plan, play_run
+    from etude.cli.film import play_run
     from etude.cli.terminal import say
 
-    episodes, about = plan(run, episodes)
-    path, returns = play_run(run, out, episodes, seed, agent, greedy, show)
-    total = ", ".join(f"{x:.3g}" for x in returns) or "none ended"
-    cut = "" if len(returns) == episodes else f" (stopped after {MAX_STEPS} steps)"
-    say(f"Wrote {path}; returns of the episodes: {total}{cut}{about}")
+    say(play_run(run, out, episodes, seed, agent, greedy, show))
 
 
 def _configure_jax() -> None:

@@ -3,16 +3,18 @@
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnax.environments.classic_control.cartpole import CartPole
+from jaxtyping import PRNGKeyArray, PyTree
 
 from etude import envs
 from etude.acting.jax_source import Actors, JaxSource
 from etude.acting.players import Player, Sharpened
+from etude.adaptation import run as adaptation
+from etude.adaptation import watch
 from etude.adaptation.config import GRADIENT_BASED
 from etude.api import load
 from etude.core.types import Context
@@ -30,26 +32,28 @@ END_MS = 600
 def play_run(
     run: str,
     out: str | None,
-    episodes: int,
+    episodes: int | None,
     seed: int,
     agent_index: int,
     greedy: bool,
     show: bool,
-) -> tuple[Path, list[float]]:
-    """Plays episodes with an agent of a run; where the GIF is, and the episodes' returns."""
+) -> str:
+    """Plays episodes with an agent of a run into a GIF, and says what came of it."""
     folder = open_folder(run)
     play = play_adapting if kind_in(folder) == "adapt" else play_trained
-    frames, ends, returns = play(folder, jax.random.key(seed), episodes, agent_index, greedy)
+    number, about = plan(folder, episodes)
+    frames, ends, returns = play(folder, jax.random.key(seed), number, agent_index, greedy)
     path = Path(out) if out else folder.path / "play.gif"
     write_gif(frames, ends, path)
     if show:
         show_in_terminal(frames)
-    return path, returns
+    total = ", ".join(f"{x:.3g}" for x in returns) or "none ended"
+    cut = "" if len(returns) == number else f" (stopped after {MAX_STEPS} steps)"
+    return f"Wrote {path}; returns of the episodes: {total}{cut}{about}"
 
 
-def plan(run: str, episodes: int | None) -> tuple[int, str]:
+def plan(folder: RunFolder, episodes: int | None) -> tuple[int, str]:
     """How many episodes to play if one does not say, and what there is to tell of the first."""
-    folder = open_folder(run)
     config = folder.config()
     if kind_in(folder) != "adapt":
         return episodes or 3, ""
@@ -66,7 +70,9 @@ SHARP = 1e6
 """What makes sampling take the likeliest action, when logits are multiplied by it."""
 
 
-def play_trained(folder: RunFolder, key: Any, episodes: int, index: int, greedy: bool) -> Film:
+def play_trained(
+    folder: RunFolder, key: PRNGKeyArray, episodes: int, index: int, greedy: bool
+) -> Film:
     run = load(str(folder.path))
     check_index(index, len(run.agents))
     trained = run.agents[index]
@@ -75,14 +81,13 @@ def play_trained(folder: RunFolder, key: Any, episodes: int, index: int, greedy:
     return film(task, player, key, episodes, trained.rule.context)
 
 
-def play_adapting(folder: RunFolder, key: Any, episodes: int, index: int, greedy: bool) -> Film:
+def play_adapting(
+    folder: RunFolder, key: PRNGKeyArray, episodes: int, index: int, greedy: bool
+) -> Film:
     """On a fresh task. Each episode's last frame is the state that it ended in."""
-    from etude.adaptation import run as trainer
-    from etude.adaptation import watch
-
-    work = trainer.read_folder(folder)
+    work = adaptation.read_folder(folder)
     check_index(index, work.config.seeds)
-    policy = jax.tree.map(lambda x: x[index], trainer.kept_policies(work, folder))
+    policy = jax.tree.map(lambda x: x[index], adaptation.kept_policies(work, folder))
     story = watch.adapt_and_watch(work, policy, key, episodes, SHARP if greedy else 1.0)
     frames = [frame(story.task, *scene) for scenes in story.episodes for scene in scenes]
     ends = [i == len(scenes) - 1 for scenes in story.episodes for i in range(len(scenes))]
@@ -95,7 +100,7 @@ def check_index(index: int, seeds: int) -> None:
 
 
 def film(
-    task: Task, player: Player, key: Any, episodes: int, context: Context | None = None
+    task: Task, player: Player, key: PRNGKeyArray, episodes: int, context: Context | None = None
 ) -> Film:
     """Episodes of one environment."""
     source = JaxSource(task, 1)
@@ -125,7 +130,7 @@ def film(
     return frames, ends, returns
 
 
-def frame(task: Task, state: Any, observation: Any) -> np.ndarray:
+def frame(task: Task, state: PyTree, observation: PyTree) -> np.ndarray:
     """An RGB picture of the environment: by its own `render(state, params)` if it has one."""
     if (own := own_picture(task, state)) is not None:
         return own
@@ -137,10 +142,9 @@ def frame(task: Task, state: Any, observation: Any) -> np.ndarray:
     return pictures.bars(np.concatenate([np.ravel(x) for x in leaves]))
 
 
-def own_picture(task: Task, state: Any) -> np.ndarray | None:
+def own_picture(task: Task, state: PyTree) -> np.ndarray | None:
     """What the environment's `render` returns, if it is an RGB array (some return a figure)."""
-    render = getattr(task.env, "render", None)
-    if render is None:
+    if (render := getattr(task.env, "render", None)) is None:
         return None
     try:
         picture = render(state, task.params)

@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from etude.runs.folder import Record
 from etude.text import duration
 
 PLAIN_SECONDS = 5.0
@@ -15,12 +15,10 @@ PLAIN_SECONDS = 5.0
 class ProgressReport:
     """How far a run is, what it says of itself, and time left, from its records as they come."""
 
-    def __init__(
-        self, console: Console, title: str, total: int, describe: Callable[[dict[str, Any]], str]
-    ):
+    def __init__(self, console: Console, title: str, total: int, describe: Callable[[Record], str]):
         """`total` is the run's number of updates; `describe` puts a record into words."""
         self._console, self._total, self._describe = console, total, describe
-        self._first: dict[str, Any] | None = None
+        self._first: Record | None = None
         self._shown_at = 0.0
         self._live = Progress(
             TextColumn("{task.description}"),
@@ -41,7 +39,7 @@ class ProgressReport:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def __call__(self, record: dict[str, Any]) -> None:
+    def __call__(self, record: Record) -> None:
         line = f"{self._describe(record)}{self._pace(record)}"
         self._first = self._first or record
         if self._console.is_terminal:
@@ -50,7 +48,7 @@ class ProgressReport:
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
             self._shown_at = time.monotonic()
 
-    def _pace(self, record: dict[str, Any]) -> str:
+    def _pace(self, record: Record) -> str:
         """Speed and time left, measured from the first record on."""
         if self._first is None or record["seconds"] <= self._first["seconds"]:
             return ""

@@ -1,105 +1,140 @@
-"""What every run in a terminal has: its folder, progress, TensorBoard, and Ctrl-C."""
+"""Runs in a terminal: they are set up, watched until they end, and what came out is printed."""
 
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
-from typing import Any, NoReturn, TypeVar
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from typing import NoReturn, TypeVar
 
+from etude import kinds
+from etude.adaptation import run as adaptation
+from etude.adaptation.config import AdaptConfig
+from etude.api import reopen
 from etude.cli.options import RunOptions
 from etude.cli.progress import ProgressReport
-from etude.cli.terminal import out, say
-from etude.runs.folder import RunFolder
-from etude.runs.run import Run
+from etude.cli.terminal import (
+    out,
+    print_adaptation,
+    print_discovery,
+    print_scores,
+    print_training,
+    say,
+)
+from etude.errors import UserError
+from etude.runs.folder import Record, RunFolder
+from etude.runs.lifecycle import execute, start
+from etude.settings import Settings
 
-Result = TypeVar("Result")
+Made = TypeVar("Made")
+PRINT = {"train": print_training, "discover": print_discovery, "adapt": print_adaptation}
+"""How the summary of a run is printed, by the command that it belongs to."""
 
 
-@contextmanager
-def watched(run: Run[Any, Any], folder: RunFolder, options: RunOptions) -> Iterator[dict[str, Any]]:
-    """Progress, Ctrl-C and TensorBoard, as options of the loop."""
+def run(kind: str, config: object, options: RunOptions, end: int | None) -> None:
+    """A new run, or the one in a folder that goes on to `end`."""
+    if options.resume is None:
+        run = kinds.class_called(kind).create(config)
+        folder = start(run, options.out)
+    else:
+        run, folder = reopen(options.resume, end)
+    say(f"Run folder: {folder.path}")
+    for note in run.notes():
+        say(note)
     progress = ProgressReport(out, run.doing, run.updates, run.describe)
-    events = _tensorboard(folder, options.tensorboard)
-    with progress, _stop_on_interrupt() as stop, events as write:
-        yield dict(
+    stop = threading.Event()
+    with progress, _on_interrupt(lambda: _ask(stop)), _events(folder, options) as write:
+        result = execute(
+            run,
+            folder,
             report=progress,
             log=write,
-            should_stop=lambda: stop["asked"],
+            should_stop=stop.is_set,
             checkpoint_seconds=options.checkpoint_seconds,
         )
-
-
-def require_end(done: int, run: Run[Any, Any], folder: RunFolder, command: str) -> None:
-    """Leaves, with a word on how to go on, if the run was stopped before its end."""
-    if done < run.updates:
-        how = "Stopped and saved." if done else "Stopped before the first update."
+    command = kinds.KINDS[run.kind].command
+    if result.done < run.updates:
+        how = "Stopped and saved." if result.done else "Stopped before the first update."
         say(f"{how} Go on with: etude {command} --resume {folder.path}")
         sys.exit(130)
+    PRINT[command](result.summary, folder)
 
 
-@contextmanager
-def _stop_on_interrupt() -> Iterator[dict[str, bool]]:
-    """The first Ctrl-C asks the run to save and stop; the second stops it where it is."""
-    asked = {"asked": False}
-
-    def ask(*_: object) -> None:
-        if asked["asked"]:
-            raise KeyboardInterrupt
-        asked["asked"] = True
-        say("\nFinishing this piece of work, then saving. Ctrl-C again to stop at once.")
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
+def test_adaptation(folder: RunFolder, given: Settings) -> None:
+    """How the policies of a run do on fresh tasks."""
+    work = adaptation.read_folder(folder)
+    for name in ("algo", "tasks"):
+        own = getattr(work.config, name)
+        if given.get(name, own) != own:
+            raise UserError(f"{folder.path} is a run of --{name} {own}, not {given[name]}.")
+    asked = AdaptConfig(**given)
+    seed = asked.seed or 2**32 - 1  # the run itself was judged by number 0
+    policies = adaptation.kept_policies(work, folder)
+    print_scores(adaptation.judged(work, policies, asked.test_tasks, seed))
 
 
-@contextmanager
-def _tensorboard(folder: RunFolder, wanted: bool) -> Iterator[Any]:
-    if not wanted:
-        yield lambda record: None
-        return
-    from tensorboardX import SummaryWriter
-
-    with SummaryWriter(str(folder.path / "tensorboard")) as writer:
-
-        def write(record: dict[str, Any]) -> None:
-            for name, value in _flat(record):
-                writer.add_scalar(name, value, record["steps"])
-
-        yield write
-
-
-def _flat(record: dict[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
-    """All numbers of a record by name; those within others have both names."""
-    for name, value in record.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{before}{name}/")
-        elif isinstance(value, (int, float)):
-            yield f"{before}{name}", value
-
-
-def interruptible(work: Callable[[], Result], folder: RunFolder) -> Result:
+def interruptible(work: Callable[[], Made], folder: RunFolder) -> Made:
     """The result of work that may be one program of minutes. It runs beside the main thread, which
     alone hears of Ctrl-C, and is then left where it is: it has nothing yet to be kept."""
     from etude.experiments.trainings import stop_all
 
-    def quit(*_: object) -> NoReturn:
+    def quit() -> NoReturn:
         say("\nStopped. Trainings are kept, and go on when this is run again; nothing else is.")
         stop_all()
         with suppress(OSError):
             folder.path.rmdir()
         os._exit(130)
 
-    before = signal.signal(signal.SIGINT, quit)
+    with _on_interrupt(quit), ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
+        while wait([future], timeout=0.2).not_done:
+            pass
+        return future.result()
+
+
+@contextmanager
+def _on_interrupt(react: Callable[[], None]) -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, lambda *_: react())
     try:
-        with ThreadPoolExecutor(1) as pool:
-            future = pool.submit(work)
-            while wait([future], timeout=0.2).not_done:
-                pass
-            return future.result()
+        yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _ask(stop: threading.Event) -> None:
+    """The first Ctrl-C asks the run to save and stop; the second stops it where it is."""
+    if stop.is_set():
+        raise KeyboardInterrupt
+    stop.set()
+    say("\nFinishing this piece of work, then saving. Ctrl-C again to stop at once.")
+
+
+@contextmanager
+def _events(folder: RunFolder, options: RunOptions) -> Iterator[Callable[[Record], None]]:
+    """Writes records for TensorBoard, if that is asked for. The first one opens the file: by then
+    the run holds the folder's lock."""
+    with ExitStack() as stack:
+
+        @cache
+        def writer():
+            from tensorboardX import SummaryWriter
+
+            return stack.enter_context(SummaryWriter(str(folder.path / "tensorboard")))
+
+        def write(record: Record) -> None:
+            for name, value in _flat(record):
+                writer().add_scalar(name, value, record["steps"])
+
+        yield write if options.tensorboard else lambda record: None
+
+
+def _flat(record: Record, before: str = "") -> Iterator[tuple[str, float]]:
+    """All numbers of a record by name; those within others have both names."""
+    for name, value in record.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}/")
+        elif isinstance(value, (int, float)):
+            yield f"{before}{name}", value

@@ -16,21 +16,17 @@ class Field(NamedTuple):
     """Its docstring, the one below it."""
 
 
-def class_in(module: str, name: str) -> ast.ClassDef:
+def classes_in(module: str) -> dict[str, ast.ClassDef]:
     spec = importlib.util.find_spec(module)
     assert spec is not None and spec.origin is not None
     body = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
-    return next(x for x in body if isinstance(x, ast.ClassDef) and x.name == name)
+    return {x.name: x for x in body if isinstance(x, ast.ClassDef)}
 
 
-def first_line(source: ast.ClassDef) -> str:
-    return (ast.get_docstring(source) or "").split("\n")[0]
-
-
-def fields_in(source: ast.ClassDef) -> list[Field]:
+def fields_in(*classes: ast.ClassDef) -> list[Field]:
     """The fields that have a docstring."""
     found = []
-    for pair in itertools.pairwise(source.body):
+    for pair in itertools.chain.from_iterable(itertools.pairwise(x.body) for x in classes):
         match pair:
             case (
                 ast.AnnAssign(target=ast.Name(id=name), value=default),

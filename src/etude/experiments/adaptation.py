@@ -2,26 +2,22 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, PyTree
 
 from etude.adaptation.config import AdaptConfig, Algorithm
 from etude.adaptation.method import draw_tasks
-from etude.experiments.base import (
-    Experiment,
-    Options,
-    Panel,
-    Reproduction,
-    Say,
-    Verdict,
-    at_the_end,
-)
+from etude.envs.krazy_world import KrazyState, KrazyTask
+from etude.envs.maze import MazeState, MazeTask
+from etude.experiments.base import Options, Panel, Reproduction, Say, Verdict, at_the_end
 from etude.experiments.trainings import Trained, Training, train_all
+from etude.settings import Settings
 
-SOURCE = "Stadie et al. 2018, arXiv 1803.01118"
+Measures = TypeVar("Measures")
 BySeed = dict[str, np.ndarray]
 """A value for each seed, by algorithm."""
 NAMES: dict[str, Algorithm] = {"MAML": "maml", "E-MAML": "emaml", "RL²": "rl2", "E-RL²": "erl2"}
@@ -43,12 +39,12 @@ MAZE_NOTES = (
 
 
 def protocol(
-    tasks: str, steps: int, options: Options, settings: Mapping[Algorithm, Any]
+    tasks: str, steps: int, options: Options, settings: Mapping[str, Settings]
 ) -> dict[str, AdaptConfig]:
     """All four algorithms as the paper compares them, but for the notes: one step of adaptation, or
     three episodes to explore and two that are scored, on 64 tasks to test on."""
-    shared: dict[str, Any] = dict(tasks=tasks, steps=steps, seed=options.seed, seeds=options.seeds)
-    quick = dict(steps=1, batch=4) if options.quick else {}
+    shared: Settings = dict(tasks=tasks, steps=steps, seed=options.seed, seeds=options.seeds)
+    quick: Settings = dict(steps=1, batch=4) if options.quick else {}
     return {
         label: AdaptConfig(algo=x, **shared | settings.get(x, {}) | quick)
         for label, x in NAMES.items()
@@ -87,9 +83,8 @@ def compare(claim: str, pairs: Iterable[tuple[str, str]], by_seed: BySeed) -> li
 
 def curves_panel(title: str, trained: dict[str, Trained], levels: dict[str, float]) -> Panel:
     lines = {label: training.curve() for label, training in trained.items()}
-    return Panel(
-        title, "environment steps, up to the horizon", "return on test tasks", lines, levels
-    )
+    x_label = "environment steps, up to the horizon"
+    return Panel(title, x_label, "return on test tasks", lines, levels)
 
 
 # --- Krazy World ---------------------------------------------------------------------------------
@@ -106,13 +101,12 @@ def run_krazy(options: Options, say: Say) -> Reproduction:
     trained = train_krazy(options, say)
     early = {label: up_to(training, 0.4 * KRAZY_STEPS) for label, training in trained.items()}
     late = {label: end(training) for label, training in trained.items()}
-    others = [x for x in NAMES if x != "E-MAML"]
+    first = [("E-MAML", x) for x in NAMES if x != "E-MAML"]
+    last = [("E-RL²", "E-MAML"), ("E-RL²", "RL²"), ("MAML", "RL²")]
     near = late["MAML"] - late["E-MAML"]
     verdicts = [
-        *compare("{} is above {} over the first 10M steps", [("E-MAML", x) for x in others], early),
-        *compare(
-            "{} ends above {}", [("E-RL²", "E-MAML"), ("E-RL²", "RL²"), ("MAML", "RL²")], late
-        ),
+        *compare("{} is above {} over the first 10M steps", first, early),
+        *compare("{} ends above {}", last, late),
         Verdict.about("MAML ends near E-MAML, by 0.1 at the most: difference", near, -0.1, 0.1),
     ]
     levels = {"random": random_return(trained["MAML"])}
@@ -132,20 +126,12 @@ def random_return(training: Trained) -> float:
 
 MAZE = "maze:size=10"
 MAZE_STEPS = 25_000_000
-MAZE_ADAM: dict[str, Any] = dict(learning_rate=3e-3, schedule="cosine")
-MAZE_STEP: dict[str, Any] = dict(inner_rate=1.0, batch=16, episodes=10)
-MAZE_SETTINGS: dict[Algorithm, Any] = {
-    "maml": MAZE_ADAM | MAZE_STEP,
-    "emaml": MAZE_ADAM | MAZE_STEP,
-    "rl2": MAZE_ADAM,
-    "erl2": MAZE_ADAM,
-}
+MAZE_ADAM: Settings = dict(learning_rate=3e-3, schedule="cosine")
+MAZE_STEP = MAZE_ADAM | dict(inner_rate=1.0, batch=16, episodes=10)
+MAZE_SETTINGS = dict(maml=MAZE_STEP, emaml=MAZE_STEP, rl2=MAZE_ADAM, erl2=MAZE_ADAM)
 """By MAML's default step of adaptation, or Adam's, nothing is learned here; see the docs."""
-MAZE_ORDER = [
-    *itertools.product(("RL²", "E-RL²"), ("MAML", "E-MAML")),
-    ("E-RL²", "RL²"),
-    ("E-MAML", "MAML"),
-]
+MAZE_ORDER = [*itertools.product(("RL²", "E-RL²"), ("MAML", "E-MAML"))]
+MAZE_ORDER += [("E-RL²", "RL²"), ("E-MAML", "MAML")]
 """Who was above whom, as published."""
 
 
@@ -168,7 +154,7 @@ def run_mazes(options: Options, say: Say) -> Reproduction:
 def solved(training: Trained) -> np.ndarray:
     """Each seed's share of episodes after adapting to fresh mazes that end at the goal."""
 
-    def share(tasks: Any, before: Any, after: Any) -> jax.Array:
+    def share(tasks: MazeTask, before: MazeState, after: MazeState) -> Float[Array, ""]:
         return jnp.mean(jnp.all(after.place == tasks.goal[:, None], axis=-1).astype(float))
 
     return np.array([measured(part, share) for part in training.parts])
@@ -197,13 +183,13 @@ MEASURED = 2**31 + 4
 """Folded into the seed's key; see `adaptation.trainer`."""
 
 
-def measured(training: Training, measure: Callable[[Any, Any, Any], Any]) -> Any:
-    """What is said of fresh tasks and of the last states of episodes on them (tasks × episodes),
-    before adapting and after."""
+def measured(training: Training, measure: Callable[..., Measures]) -> Measures:
+    """What `measure` says of fresh tasks and of the last states of episodes on them (tasks ×
+    episodes), before adapting and after."""
     method, config = training.run.method, training.run.config
     task_key, key = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), MEASURED))
 
-    def play(policies: Any) -> Any:
+    def play(policies: PyTree) -> Measures:
         policy = jax.tree.map(lambda x: x[0], policies)
         tasks = draw_tasks(method.env, task_key, FRESH_TASKS)
         return measure(tasks, *method.last_states(policy, tasks, key))
@@ -215,7 +201,7 @@ KINDS, DEATHS = "kinds of tiles entered while exploring", "deaths while explorin
 FOUND, REACHED = "goals reached while exploring", "goals reached afterwards"
 
 
-def explored(tasks: Any, before: Any, after: Any) -> dict[str, jax.Array]:
+def explored(tasks: KrazyTask, before: KrazyState, after: KrazyState) -> dict[str, jax.Array]:
     """Means over episodes."""
     return {
         KINDS: jnp.mean(jnp.sum(before.visited, axis=-1)),
@@ -234,28 +220,12 @@ def run_exploration(options: Options, say: Say) -> Reproduction:
         name: {label: np.array([x[name] for x in found[label]]) for label in found}
         for name in (KINDS, DEATHS, FOUND, REACHED)
     }
-    kinds, goals = by_name[KINDS], by_name[REACHED]
-    others = {x: [y for y in NAMES if y != x] for x in ("E-MAML", "RL²")}
-    by_emaml = [("E-MAML", x) for x in others["E-MAML"]]
+    more_kinds = [*(("E-MAML", x) for x in NAMES if x != "E-MAML"), ("E-RL²", "RL²")]
+    more_goals = [(x, "RL²") for x in NAMES if x != "RL²"]
     verdicts = [
-        *compare("{} enters more kinds of tiles than {}", [*by_emaml, ("E-RL²", "RL²")], kinds),
-        *compare("{} then reaches more goals than {}", [(x, "RL²") for x in others["RL²"]], goals),
+        *compare("{} enters more kinds of tiles than {}", more_kinds, by_name[KINDS]),
+        *compare("{} then reaches more goals than {}", more_goals, by_name[REACHED]),
     ]
-    panels = [
-        Panel(name, "", "mean of an episode", {}, bars=bars) for name, bars in by_name.items()
-    ]
+    y_label = "mean of an episode"
+    panels = [Panel(name, "", y_label, {}, bars=bars) for name, bars in by_name.items()]
     return Reproduction(verdicts, panels, KRAZY_NOTES)
-
-
-EXPERIMENTS = {
-    "krazy-world": Experiment(
-        "Four ways to adapt, in Krazy World.", f"{SOURCE}, figure 4", run_krazy, seeds=3
-    ),
-    "mazes": Experiment("Four ways to adapt, in mazes.", f"{SOURCE}, figure 5", run_mazes, seeds=3),
-    "adaptation-gap": Experiment(
-        "Krazy World before adapting and after.", f"{SOURCE}, figure 6", run_gap, seeds=3
-    ),
-    "exploration": Experiment(
-        "What is explored before adapting.", f"{SOURCE}, figure 7", run_exploration, seeds=3
-    ),
-}

@@ -2,14 +2,19 @@
 
 import dataclasses
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from etude import stats
 from etude.runs.figures import band, draw_band, figure_file, tidy
-from etude.runs.folder import RunFolder
+from etude.runs.folder import Record, RunFolder
+from etude.settings import Settings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Say = Callable[[str], None]
 """Shows a line of progress."""
@@ -41,15 +46,18 @@ class Verdict:
         return self.verdict == "holds"
 
 
+Line = tuple[np.ndarray, np.ndarray]
+"""Points along x, and values of shape points × seeds."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """One plot: lines with a column for each seed, and levels to compare them with."""
+    """One plot: lines, bars, and levels to compare them with."""
 
     title: str
     x_label: str
     y_label: str
-    lines: dict[str, tuple[np.ndarray, np.ndarray]]
-    """By label: the points along x, and values of shape points × seeds."""
+    lines: dict[str, Line]
     levels: dict[str, float] = dataclasses.field(default_factory=dict)
     bars: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Single figures by label, a value for each seed."""
@@ -79,9 +87,14 @@ class Experiment:
 
     about: str
     source: str
-    run: Callable[[Options, Say], Reproduction]
+    home: str
+    """The function that runs it, as module:function of this package."""
     seeds: int = 10
     """How many there are unless one asks for others."""
+
+    def run(self, options: Options, say: Say) -> Reproduction:
+        module, _, function = self.home.partition(":")
+        return getattr(import_module(f"etude.experiments.{module}"), function)(options, say)
 
 
 def at_the_end(curve: np.ndarray, share: float = 0.1) -> np.ndarray:
@@ -92,14 +105,20 @@ def at_the_end(curve: np.ndarray, share: float = 0.1) -> np.ndarray:
 def write(reproduction: Reproduction, name: str, options: Options, folder: RunFolder) -> None:
     """The figure, the numbers behind it, and the verdicts."""
     draw(reproduction, folder.path / "figure.png")
-    document = {
-        "experiment": name,
-        **dataclasses.asdict(options),
-        "notes": list(reproduction.notes),
-        "verdicts": [dataclasses.asdict(v) for v in reproduction.verdicts],
-        "panels": [_plain(panel) for panel in reproduction.panels],
-    }
-    folder.write_summary(document)
+    folder.write_summary(
+        {
+            "experiment": name,
+            **vars(options),
+            "notes": reproduction.notes,
+            "verdicts": [vars(verdict) for verdict in reproduction.verdicts],
+            "panels": [_numbers(panel) for panel in reproduction.panels],
+        }
+    )
+
+
+def _numbers(panel: Panel) -> Record:
+    lines = {label: {"x": x, "by_seed": y.T} for label, (x, y) in panel.lines.items()}
+    return {"title": panel.title, "lines": lines, "levels": panel.levels, "bars": panel.bars}
 
 
 def draw(reproduction: Reproduction, path: Path) -> None:
@@ -114,33 +133,16 @@ def draw(reproduction: Reproduction, path: Path) -> None:
                 _draw_bars(ax, panel.bars)
             for label, level in panel.levels.items():
                 ax.axhline(level, color="0.5", linestyle=":", linewidth=1)
-                ax.annotate(
-                    label,
-                    (1.0, level),
-                    xycoords=("axes fraction", "data"),
-                    ha="right",
-                    va="bottom",
-                    fontsize="x-small",
-                    color="0.4",
-                )
+                place: Settings = dict(ha="right", va="bottom", xycoords=("axes fraction", "data"))
+                ax.annotate(label, (1.0, level), fontsize="x-small", color="0.4", **place)
             ax.set_title(panel.title, fontsize="medium")
             tidy(ax, panel.x_label, panel.y_label)
 
 
-def _draw_bars(ax: Any, bars: dict[str, np.ndarray]) -> None:
+def _draw_bars(ax: "Axes", bars: dict[str, np.ndarray]) -> None:
     """The mean over seeds, with its 95% interval."""
     means, lows, highs = band(np.stack(list(bars.values())))
+    reach = [means - lows, highs - means]
     ax.bar(list(bars), means, color="C0", alpha=0.8)
     ax.tick_params("x", labelsize="x-small" if len(bars) > 6 else "medium")
-    ax.errorbar(
-        list(bars), means, [means - lows, highs - means], fmt="none", ecolor="0.2", capsize=3
-    )
-
-
-def _plain(panel: Panel) -> dict[str, Any]:
-    lines = {
-        label: {"x": x.tolist(), "by_seed": values.T.tolist()}
-        for label, (x, values) in panel.lines.items()
-    }
-    bars = {label: values.tolist() for label, values in panel.bars.items()}
-    return {"title": panel.title, "lines": lines, "levels": panel.levels, "bars": bars}
+    ax.errorbar(list(bars), means, reach, fmt="none", ecolor="0.2", capsize=3)

@@ -4,10 +4,11 @@ tables 1 and 2)."""
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from etude.adaptation.classics import (
     BANDIT_STRATEGIES,
@@ -20,10 +21,10 @@ from etude.adaptation.classics import (
 from etude.adaptation.config import AdaptConfig
 from etude.envs.bandit import Bandit
 from etude.envs.tabular_mdp import TabularMDP
-from etude.experiments.base import Experiment, Options, Panel, Reproduction, Say, Verdict
+from etude.experiments.base import Options, Panel, Reproduction, Say, Verdict
 from etude.experiments.trainings import Trained, train_all
+from etude.settings import Settings
 
-SOURCE = "Duan et al. 2016, arXiv 1611.02779"
 Figures = dict[str, float]
 
 FRESH_TASKS = 16_384
@@ -45,25 +46,20 @@ class Totals(NamedTuple):
     """Of single trials."""
 
 
-def trials(tasks: str, steps: int, options: Options, **settings: Any) -> AdaptConfig:
+def trials(tasks: str, steps: int, options: Options, **settings: object) -> AdaptConfig:
     """RL² as a strategy: all of a trial counts, and no task is met twice."""
-    shared: dict[str, Any] = dict(seed=options.seed, seeds=options.seeds, explore=0) | settings
+    shared: Settings = dict(seed=options.seed, seeds=options.seeds, explore=0) | settings
     if options.quick:
         shared |= dict(batch=8, minibatches=1, hidden=8)
         steps = 1
     return AdaptConfig(algo="rl2", tasks=tasks, steps=steps, **shared)
 
 
-def totals(training: Trained, options: Options) -> np.ndarray:
-    """What each seed's policy earns in a whole trial, in the mean over fresh tasks."""
-    return (training.config.episodes or 1) * training.judge(fresh_tasks(options))[1]
-
-
 def fresh_tasks(options: Options) -> int:
     return 64 if options.quick else FRESH_TASKS
 
 
-def played(play: Callable[[int, Any], jax.Array], options: Options) -> Totals:
+def played(play: Callable[[int, PRNGKeyArray], jax.Array], options: Options) -> Totals:
     """By a classic strategy, on fresh tasks for each seed."""
     keys = jax.random.split(jax.random.key(options.seed), options.seeds)
     play_all = jax.jit(partial(play, fresh_tasks(options)))
@@ -85,43 +81,31 @@ def classic(where: str, name: str, ours: Totals, printed: float) -> Verdict:
 
 
 def compared(
-    where: str, classics: dict[str, Totals], ours: np.ndarray, printed: Figures
-) -> list[Verdict]:
-    found = [classic(where, name, x, printed[name]) for name, x in classics.items()]
-    return [*found, learned(where, ours, printed["RL²"])]
-
-
-def panel(where: str, training: Trained, classics: dict[str, Totals]) -> Panel:
+    where: str, training: Trained, classics: dict[str, Totals], printed: Figures, options: Options
+) -> tuple[list[Verdict], Panel]:
+    """What is earned in whole trials, by RL² in the mean over fresh tasks."""
+    episodes = training.config.episodes or 1
+    ours = episodes * training.judge(fresh_tasks(options))[1]
+    verdicts = [classic(where, name, x, printed[name]) for name, x in classics.items()]
     levels = {name: float(np.mean(x.by_seed)) for name, x in classics.items()}
     steps, returns = training.curve()
-    lines = {"RL²": (steps, (training.config.episodes or 1) * returns)}
-    return Panel(where, "environment steps", "sum of rewards in a trial", lines, levels)
+    lines = {"RL²": (steps, episodes * returns)}
+    panel = Panel(where, "environment steps", "sum of rewards in a trial", lines, levels)
+    return [*verdicts, learned(where, ours, printed["RL²"])], panel
 
 
 # --- Bandits -------------------------------------------------------------------------------------
 
+ROWS = ("random", "greedy", "Thompson sampling", "UCB1", "RL²")
 BANDITS: dict[tuple[int, int], Figures] = {
-    (10, 5): {"random": 5.0, "greedy": 6.6, "Thompson sampling": 5.7, "UCB1": 6.7, "RL²": 6.7},
-    (10, 10): {"random": 5.0, "greedy": 6.6, "Thompson sampling": 5.5, "UCB1": 6.7, "RL²": 6.7},
-    (100, 5): {
-        "random": 49.9,
-        "greedy": 74.8,
-        "Thompson sampling": 74.7,
-        "UCB1": 78.0,
-        "RL²": 78.7,
-    },
+    (10, 5): dict(zip(ROWS, (5.0, 6.6, 5.7, 6.7, 6.7), strict=True)),
+    (10, 10): dict(zip(ROWS, (5.0, 6.6, 5.5, 6.7, 6.7), strict=True)),
+    (100, 5): dict(zip(ROWS, (49.9, 74.8, 74.7, 78.0, 78.7), strict=True)),
 }
 """By pulls and arms: the printed sums of rewards."""
 BANDIT_STEPS = {10: 4_000_000, 100: 8_000_000}
-BANDIT_SETTINGS: dict[str, Any] = dict(
-    batch=256,
-    minibatches=4,
-    associative=True,
-    learning_rate=3e-3,
-    schedule="cosine",
-    discount=0.995,
-    td_lambda=0.95,
-)
+LEARNING: Settings = dict(associative=True, learning_rate=3e-3, schedule="cosine", minibatches=4)
+BANDIT_SETTINGS = LEARNING | dict(batch=256, discount=0.995, td_lambda=0.95)
 WIDTHS = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 """Of UCB1's bonus; the best is taken, as the source tuned it, on tasks of its own."""
 
@@ -136,10 +120,10 @@ def run_bandits(options: Options, say: Say) -> Reproduction:
     trained = train_all(configs, say)
     verdicts, panels = [], []
     for (where, training), (n, k) in zip(trained.items(), BANDITS, strict=True):
-        bandit = Bandit(arms=k, pulls=n)
-        classics = classic_bandits(bandit, options)
-        verdicts += compared(where, classics, totals(training, options), BANDITS[n, k])
-        panels.append(panel(where, training, classics))
+        classics = classic_bandits(Bandit(arms=k, pulls=n), options)
+        found, panel = compared(where, training, classics, BANDITS[n, k], options)
+        verdicts += found
+        panels.append(panel)
     return Reproduction(verdicts, panels, NOTES)
 
 
@@ -159,17 +143,8 @@ def classic_bandits(bandit: Bandit, options: Options) -> dict[str, Totals]:
 MDPS: dict[int, Figures] = {10: {"random": 100.1, "PSRL": 138.1, "RL²": 156.2}}
 """By episodes: the printed sums of rewards."""
 MDP_STEPS = 20_000_000
-MDP_SETTINGS: dict[str, Any] = dict(
-    batch=128,
-    minibatches=4,
-    hidden=128,
-    associative=True,
-    learning_rate=3e-3,
-    schedule="cosine",
-    discount=0.7,
-    td_lambda=0.3,
-    entropy_cost=0.02,
-)
+MDP_SETTINGS = LEARNING | dict(batch=128, hidden=128)
+MDP_SETTINGS |= dict(discount=0.7, td_lambda=0.3, entropy_cost=0.02)
 
 
 def run_mdps(options: Options, say: Say) -> Reproduction:
@@ -180,8 +155,9 @@ def run_mdps(options: Options, say: Say) -> Reproduction:
     verdicts, panels = [], []
     for (where, training), n in zip(train_all(configs, say).items(), MDPS, strict=True):
         classics = {name: classic_mdps(name, n, options) for name in ("random", "PSRL")}
-        verdicts += compared(where, classics, totals(training, options), MDPS[n])
-        panels.append(panel(where, training, classics))
+        found, panel = compared(where, training, classics, MDPS[n], options)
+        verdicts += found
+        panels.append(panel)
     discount = f"Its discount is {MDP_SETTINGS['discount']}, not 0.99."
     return Reproduction(verdicts, panels, (*NOTES, discount))
 
@@ -189,13 +165,3 @@ def run_mdps(options: Options, say: Say) -> Reproduction:
 def classic_mdps(strategy: str, episodes: int, options: Options) -> Totals:
     plan, mdp = MDP_STRATEGIES[strategy], TabularMDP()
     return played(lambda number, key: play_mdps(plan, mdp, episodes, number, key), options)
-
-
-EXPERIMENTS = {
-    "rl2-bandits": Experiment(
-        "RL² against classic strategies on bandits.", f"{SOURCE}, table 1", run_bandits, seeds=3
-    ),
-    "rl2-mdps": Experiment(
-        "RL² against classic strategies on MDPs.", f"{SOURCE}, table 2", run_mdps, seeds=3
-    ),
-}

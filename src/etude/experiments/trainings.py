@@ -7,6 +7,7 @@ where it was, and one that is done by the same code with the same settings is no
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import signal
@@ -16,16 +17,19 @@ import time
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import PyTree
 
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.run import AdaptRun, kept_policies
 from etude.errors import UserError
 from etude.experiments.base import Say
+from etude.runs.figures import column
 from etude.runs.folder import CONFIG, RunFolder
 from etude.runs.lifecycle import start
+from etude.settings import Settings
 from etude.text import duration
 
 MOST_SEEDS = 1000
@@ -43,7 +47,7 @@ class Training(NamedTuple):
     folder: RunFolder
 
     @property
-    def policies(self) -> Any:
+    def policies(self) -> PyTree:
         return kept_policies(self.run, self.folder)
 
     @property
@@ -89,10 +93,6 @@ class Trained:
         return np.array([x.after.mean() for x in scores], float)
 
 
-def column(records: list[dict[str, Any]], name: str) -> np.ndarray:
-    return np.array([r[name] for r in records], float)
-
-
 def train_all(configs: dict[str, AdaptConfig], say: Say) -> dict[str, Trained]:
     """All of the trainings, by label."""
     found = {label: Trained(_find(config)) for label, config in configs.items()}
@@ -101,9 +101,8 @@ def train_all(configs: dict[str, AdaptConfig], say: Say) -> dict[str, Trained]:
         where = ", ".join(str(part.folder.path) for part in trained.parts)
         seeds = f"{len(trained.parts)} seeds, {done} of them done before"
         say(f"{label}: {trained.steps:,} steps, {seeds} → {where}")
-    parts = [
-        part for by_seed in zip(*(x.parts for x in found.values()), strict=True) for part in by_seed
-    ]
+    by_seed = zip(*(trained.parts for trained in found.values()), strict=True)
+    parts = itertools.chain.from_iterable(by_seed)
     _run_all([part for part in parts if part.folder.summary() is None], say)
     say("All training is done; now it is judged, on fresh tasks.")
     return found
@@ -111,7 +110,8 @@ def train_all(configs: dict[str, AdaptConfig], say: Say) -> dict[str, Trained]:
 
 def stop_all() -> None:
     """Asks all trainings that are under way to save what they have, and waits until they did."""
-    for process in (under_way := list(_UNDER_WAY)):
+    under_way = list(_UNDER_WAY)
+    for process in under_way:
         process.send_signal(signal.SIGINT)
     for process in under_way:
         with suppress(subprocess.TimeoutExpired):
@@ -123,20 +123,15 @@ _UNDER_WAY: list[subprocess.Popen] = []
 
 def _find(config: AdaptConfig) -> list[Training]:
     """The trainings of each of the config's seeds, which may be done, begun, or new."""
-    first = config.seed * MOST_SEEDS
-    seeds = range(first, first + config.seeds)
-    return [_find_one(dataclasses.replace(config, seed=seed, seeds=1)) for seed in seeds]
-
-
-def _find_one(config: AdaptConfig) -> Training:
-    run = AdaptRun.untraced(config)
-    what = {"code": code(), **dataclasses.asdict(run.config)}
-    settings = json.dumps(what, sort_keys=True)
-    digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
-    path = Path("runs") / f"{config.algo}-{config.tasks.replace(':', '-')}-{digest}"
-    if (path / CONFIG).is_file():
-        return Training(run, RunFolder.open(str(path)))
-    return Training(run, start(run, str(path)))
+    found, first = [], config.seed * MOST_SEEDS
+    for seed in range(first, first + config.seeds):
+        run = AdaptRun.untraced(dataclasses.replace(config, seed=seed, seeds=1))
+        settings = json.dumps({"code": code(), **run.settings()}, sort_keys=True)
+        digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
+        path = f"runs/{config.algo}-{config.tasks.replace(':', '-')}-{digest}"
+        begun = Path(path, CONFIG).is_file()
+        found.append(Training(run, RunFolder.open(path) if begun else start(run, path)))
+    return found
 
 
 def code() -> str:
@@ -218,13 +213,8 @@ def _start(training: Training, core: int) -> subprocess.Popen:
         command = [sys.executable, "-c", PINNED, str(core), *command[2:]]
     with open(training.folder.path / LOG, "ab") as log:
         # Ctrl-C is for us: it reaches them through `stop_all`, once.
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        streams: Settings = dict(stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, start_new_session=True, **streams)
     _UNDER_WAY.append(process)
     return process
 
@@ -242,9 +232,8 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__")
 def _require_done(training: Training, process: subprocess.Popen) -> None:
     if training.folder.summary() is None:
         lines = (training.folder.path / LOG).read_text(errors="replace").strip().splitlines()
-        told = lines[-1].removeprefix("etude: ") if lines else f"exit code {process.returncode}."
-        if process.returncode < 0:
-            told = (
-                f"it was killed by signal {-process.returncode}; if memory is short, by the system."
-            )
+        code = process.returncode
+        told = lines[-1].removeprefix("etude: ") if lines else f"exit code {code}."
+        if code < 0:
+            told = f"it was killed by signal {-code}; if memory is short, by the system."
         raise UserError(f"The training in {training.folder.path} stopped: {told}")

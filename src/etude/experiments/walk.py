@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -11,23 +11,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from etude import envs, rules
+from etude import envs
 from etude.core import optim
-from etude.experiments.base import Options, Say
-from etude.meta.online import OnlineTraining
+from etude.core.types import Metrics
+from etude.envs.random_walk import RandomWalk
+from etude.experiments.base import Line, Options, Say
+from etude.experiments.online import followed
+from etude.meta.online import OnlineState, OnlineTraining
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
+from etude.settings import Settings
 from etude.training.config import TrainRequest
-from etude.training.iteration import Training, rule_keys, seed_keys
-from etude.training.presets import resolve
+from etude.training.iteration import Training, TrainState, seed_keys
+from etude.training.planning import plan_named
+
+State = TypeVar("State", TrainState, OnlineState)
 
 ITERATIONS_PER_SWITCH = 10
-SETTINGS: dict[str, Any] = dict(
-    env="random_walk", batch=1, rollout=16, torso=(32,), optimiser="rmsprop"
-)
-FRODO: dict[str, Any] = dict(
+ENV = "random_walk"
+SETTINGS: Settings = dict(env=ENV, batch=1, rollout=16, torso=(32,), optimiser="rmsprop")
+FRODO: Settings = dict(
     # Which world it is shows at the end of an episode, which is true of the one before as well.
     rule="frodo:discount=1,observe=true,across=true",
-    learn_rule=True,
     outer="actor_critic:discount=1,td_lambda=0.5,normalise=false",
     learning_rate=1e-2,
     meta_learning_rate=1e-3,
@@ -45,7 +49,7 @@ def iterations(options: Options) -> int:
     return ITERATIONS_PER_SWITCH * (4 if options.quick else 1000)
 
 
-def by_switches(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def by_switches(errors: np.ndarray) -> Line:
     """To be drawn: the switches so far, and the mean error over pieces of a hundredth of a run."""
     switches = len(errors) // ITERATIONS_PER_SWITCH
     pieces = min(100, switches)
@@ -53,20 +57,15 @@ def by_switches(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.linspace(0, switches, pieces + 1)[1:], means
 
 
-def frodo_errors(options: Options, say: Say, **settings: Any) -> np.ndarray:
+def frodo_errors(options: Options, say: Say, revise: float = 0.0) -> np.ndarray:
     """The value error after each iteration of 96 steps: iterations × seeds."""
     say("FRODO on the random walk…")
-    config = resolve(TrainRequest(**SETTINGS | FRODO | settings), "frodo")
-    task = envs.make(config.env)
-    training = OnlineTraining.create(task, config)
-    make = rules.maker(config.rule, task.observation)
+    env = RandomWalk()
 
-    def one_seed(rule_key, key):
-        state = training.init(make(rule_key), key)
-        return errors(training.iterate, state, task.env, iterations(options))
+    def follow(training: OnlineTraining, state: OnlineState) -> Float[Array, " T"]:
+        return errors(training.iterate, state, env, iterations(options))
 
-    keys = seed_keys(options.seed, options.seeds)
-    return np.asarray(jax.jit(jax.vmap(one_seed, out_axes=1))(rule_keys(keys), keys))
+    return followed(SETTINGS | FRODO | dict(revise=revise), options, follow)
 
 
 def best_fixed(options: Options, say: Say) -> tuple[np.ndarray, str]:
@@ -79,44 +78,42 @@ def best_fixed(options: Options, say: Say) -> tuple[np.ndarray, str]:
         by_setting = np.asarray(_fixed_errors(options, kind, jnp.asarray(grid)))
         for (td_lambda, rate), course in zip(grid, by_setting, strict=True):
             found[f"{kind}, λ = {td_lambda:g}, step size {rate:g}"] = course
-    return min(
-        ((course, setting) for setting, course in found.items()),
-        key=lambda item: np.nan_to_num(item[0][len(item[0]) // 2 :], nan=np.inf).mean(),
-    )
+    best = min(found, key=lambda x: np.nan_to_num(late(found[x]), nan=np.inf).mean())
+    return found[best], best
+
+
+def late(course: np.ndarray) -> np.ndarray:
+    return course[len(course) // 2 :]
 
 
 def _fixed_errors(
     options: Options, kind: optim.Optimiser, grid: Float[Array, "n 2"]
 ) -> Float[Array, "n T seeds"]:
-    config = resolve(
-        TrainRequest(rule="metagrad:tell=false", learn_rule=False, **SETTINGS), "metagrad"
-    )
-    task = envs.make(config.env)
-    training = Training.create(task, config)
+    request = TrainRequest(rule="metagrad:tell=false", learn_rule=False, **SETTINGS)
+    task, env = envs.make(ENV), RandomWalk()
+    training = Training.create(task, plan_named(request).plan)
     rule = MetaGrad(MetaGradConfig(tell=False, normalise=False))
 
     def one(setting, key):
         td_lambda, rate = setting
         logit = jnp.clip(jnp.log(td_lambda) - jnp.log1p(-td_lambda), -SURE, SURE)
-        fixed = eqx.tree_at(
-            lambda r: r.coefficients.bias, rule, jnp.stack([jnp.asarray(SURE), logit])
-        )
+        coefficients = jnp.stack([jnp.asarray(SURE), logit])
+        fixed = eqx.tree_at(lambda r: r.coefficients.bias, rule, coefficients)
         mine = dataclasses.replace(training, optimiser=optim.make_optimiser(kind, rate))
 
         def six_updates(state):
             """As many steps as an iteration of FRODO."""
             return jax.lax.fori_loop(0, 6, lambda _, s: mine.iterate(fixed, s)[0], state), {}
 
-        return errors(six_updates, mine.init(fixed, key), task.env, iterations(options))
+        return errors(six_updates, mine.init(fixed, key), env, iterations(options))
 
     over_seeds = jax.vmap(one, in_axes=(None, 0), out_axes=1)
-    return jax.jit(jax.vmap(over_seeds, in_axes=(0, None)))(
-        grid, seed_keys(options.seed, options.seeds)
-    )
+    keys = seed_keys(options.seed, options.seeds)
+    return jax.jit(jax.vmap(over_seeds, in_axes=(0, None)))(grid, keys)
 
 
 def errors(
-    iterate: Callable[[Any], tuple[Any, Any]], state: Any, env: Any, number: int
+    iterate: Callable[[State], tuple[State, Metrics]], state: State, env: RandomWalk, number: int
 ) -> Float[Array, " T"]:
     """The root of the mean squared value error over the states, after each of `number` iterations,
     against the values that held until then."""

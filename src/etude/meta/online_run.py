@@ -19,7 +19,7 @@ from etude.training.iteration import rule_keys, seed_keys
 from etude.training.run import TrainRun, last_returns
 
 
-class OnlineRun(TrainRun):
+class OnlineRun(TrainRun[OnlineState]):
     """As `TrainRun`, where `rule` is where the seeds' rules start, each leaf with the seeds as its
     first axis."""
 

@@ -5,11 +5,12 @@ import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
-from etude.errors import UserError
+from etude.errors import UserError, reason
+from etude.settings import Settings
 
 HEADER = "__header__"
 
@@ -31,7 +32,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         raise
 
 
-def write_arrays(path: Path, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
+def write_arrays(path: Path, arrays: dict[str, np.ndarray], header: Settings) -> None:
     """Writes an npz file, uncompressed: NumPy's own format, entry by entry."""
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
 
@@ -44,13 +45,11 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray], header: dict[str, An
     write_atomically(path, write)
 
 
-def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], Settings]:
     """The arrays and the header (empty if there is none). Refuses anything that needs pickle."""
     try:
         with zipfile.ZipFile(path) as archive:
-            arrays = {
-                entry.removesuffix(".npy"): _entry(archive, entry) for entry in archive.namelist()
-            }
+            arrays = {x.removesuffix(".npy"): _entry(archive, x) for x in archive.namelist()}
         header = arrays.pop(HEADER, None)
         fields = {} if header is None else json.loads(header.tobytes())
     except FileNotFoundError:
@@ -58,8 +57,8 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None
     except Exception as error:  # a damaged file can fail in any way, all with the same meaning
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path} is not a sound file of plain arrays (npz): {reason}.") from None
+        told = f"{path} is not a sound file of plain arrays (npz): {reason(error)}."
+        raise UserError(told) from None
     if not isinstance(fields, dict):
         raise UserError(f"{path} has a header that cannot be read.")
     return arrays, fields

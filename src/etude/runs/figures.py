@@ -3,24 +3,31 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from etude import stats
 from etude.errors import UserError, reason
+from etude.runs.folder import Record
+from etude.settings import Settings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
-def curve_arrays(records: Sequence[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+def column(records: Sequence[Record], name: str) -> np.ndarray:
+    return np.array([record[name] for record in records], float)
+
+
+def curve_arrays(records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray]:
     """Steps, and returns by seed (a column each), of those records that saw episodes end."""
-    seen = [r for r in records if r.get("return") is not None]
-    steps = np.array([r["steps"] for r in seen], float)
-    returns = np.array([[np.nan if x is None else x for x in r["returns"]] for r in seen], float)
-    return steps, returns
+    seen = [r for r in records if r.get("return") is not None and np.isfinite(r["return"])]
+    return column(seen, "steps"), column(seen, "returns")
 
 
-def has_curve(records: Sequence[dict[str, Any]]) -> bool:
-    return any(r.get("return") is not None for r in records)
+def has_curve(records: Sequence[Record]) -> bool:
+    return len(curve_arrays(records)[0]) > 0
 
 
 def band(returns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -58,14 +65,14 @@ def figure_file(
         raise UserError(f"The figure cannot be written to {path}: {reason(error)}.") from None
 
 
-def label_of(config: dict[str, Any]) -> str:
+def label_of(config: Record) -> str:
     """What was trained where, from the settings of a run."""
     seeds = f", {config['seeds']} seeds" if config.get("seeds", 1) > 1 else ""
     what, where = (config.get(a) or config[b] for a, b in (("rule", "algo"), ("env", "tasks")))
     return f"{what} on {where}{seeds}"
 
 
-def tidy(axes: Any, x_label: str, y_label: str) -> None:
+def tidy(axes: "Axes", x_label: str, y_label: str) -> None:
     """The looks that all our axes share."""
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
@@ -74,11 +81,11 @@ def tidy(axes: Any, x_label: str, y_label: str) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         long = max(map(len, labels)) > 40
-        place = dict(loc="upper center", bbox_to_anchor=(0.5, -0.14)) if long else {}
+        place: Settings = dict(loc="upper center", bbox_to_anchor=(0.5, -0.14)) if long else {}
         axes.legend(frameon=False, fontsize="small", **place)
 
 
-def plot_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path) -> None:
+def plot_curves(runs: Sequence[tuple[str, Sequence[Record]]], path: Path) -> None:
     """Overlays the learning curves of labelled runs: the mean over seeds, with a 95% band."""
     runs = [(label, records) for label, records in runs if has_curve(records)]
     if not runs:
@@ -86,25 +93,24 @@ def plot_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path
     with figure_file(path) as axes:
         for label, records in runs:
             steps, returns = curve_arrays(records)
-            width = max(1, len(steps) // 50)
-            draw_band(axes, steps, returns, label, width)
+            draw_band(axes, steps, returns, label, width=max(1, len(steps) // 50))
         tidy(axes, "environment steps", "episode return")
 
 
-def plot_learned(records: Sequence[dict[str, Any]], watched: Sequence[str], path: Path) -> None:
+def plot_learned(records: Sequence[Record], watched: Sequence[str], path: Path) -> None:
     """What a rule that learns online has learned, with bands over seeds, and the loss it learns
     from."""
-    steps = np.array([r["steps"] for r in records], float)
+    steps, learned = column(records, "steps"), [r["learned"] for r in records]
     with figure_file(path, (5.0 * (len(watched) + 1), 4.0), (1, len(watched) + 1)) as axes:
         for ax, name in zip(axes, watched, strict=False):
-            draw_band(ax, steps, np.array([r["learned"][name] for r in records], float))
+            draw_band(ax, steps, column(learned, name))
             tidy(ax, "environment steps", name)
-        axes[-1].plot(steps, [r["outer_loss"] for r in records])
+        axes[-1].plot(steps, column(records, "outer_loss"))
         tidy(axes[-1], "environment steps", "outer loss")
 
 
 def draw_band(
-    ax: Any, x: np.ndarray, by_seed: np.ndarray, label: str | None = None, width: int = 1
+    ax: "Axes", x: np.ndarray, by_seed: np.ndarray, label: str | None = None, width: int = 1
 ) -> None:
     """A line of the mean over seeds (columns), in its 95% band if there are several, smoothed over
     `width` points."""

@@ -23,6 +23,8 @@ the folder in which the run was started, from which what is named module:Class i
 VERSION = 1
 """Of the format of run folders. Those of before it was written down are read as well."""
 State = TypeVar("State")
+Record = dict[str, Any]
+"""One line of the log, or another thing that JSON holds."""
 
 try:
     import fcntl
@@ -62,10 +64,10 @@ class RunFolder:
             raise UserError(f"{path} is not a run folder: it has no {CONFIG}.")
         return RunFolder(Path(path))
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Record:
         return self._read_json(CONFIG)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Record:
         """The settings of the run, without what else the config holds."""
         config = self.config()
         if config.get(FORMAT, VERSION) != VERSION:
@@ -79,7 +81,7 @@ class RunFolder:
         """Lets what is named module:Class be imported from where the run was started."""
         plugins.look_in(str(self.config().get(IMPORT_FROM, os.getcwd())))
 
-    def write_config(self, config: dict[str, Any]) -> None:
+    def write_config(self, config: Record) -> None:
         """Puts the config in place. A summary of the run as it was planned before is void."""
         with _disk_errors(f"Cannot write the config in {self.path}"):
             (self.path / SUMMARY).unlink(missing_ok=True)
@@ -110,15 +112,15 @@ class RunFolder:
                 raise UserError(f"Another process is working on {self.path}.") from None
             yield
 
-    def write_summary(self, summary: dict[str, Any]) -> None:
+    def write_summary(self, summary: Record) -> None:
         with _disk_errors(f"Cannot write the summary in {self.path}"):
             self._write_json(SUMMARY, summary)
 
-    def summary(self) -> dict[str, Any] | None:
+    def summary(self) -> Record | None:
         """What a finished run wrote of itself."""
         return self._read_json(SUMMARY) if (self.path / SUMMARY).is_file() else None
 
-    def log(self, record: dict[str, Any]) -> None:
+    def log(self, record: Record) -> None:
         """Appends one line of metrics."""
         with (
             _disk_errors(f"Cannot write metrics in {self.path}"),
@@ -126,7 +128,7 @@ class RunFolder:
         ):
             file.write(json.dumps(_plain(record)) + "\n")
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[Record]:
         path = self.path / METRICS
         if not path.is_file():
             return []
@@ -142,7 +144,7 @@ class RunFolder:
             raise UserError(f"{path} is damaged: a line of it is no record of a run.")
         return records
 
-    def save(self, state: Any, progress: dict[str, Any]) -> None:
+    def save(self, state: object, progress: Record) -> None:
         """Puts a new checkpoint in place of the old one, at once or not at all.
 
         It remembers how long the metrics were, so that a resumed run takes up the log where the
@@ -157,7 +159,7 @@ class RunFolder:
             arrays = to_arrays(state)
             write_arrays(self.path / CHECKPOINT, arrays, {**progress, "metrics_bytes": length})
 
-    def restore(self, like: State) -> tuple[State, dict[str, Any]] | None:
+    def restore(self, like: State) -> tuple[State, Record] | None:
         """The last checkpoint's state and progress, or None if there is none yet."""
         from etude.runs.storage import from_arrays
 
@@ -181,12 +183,10 @@ class RunFolder:
         return {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
 
     def _sync_metrics(self) -> int:
-        path = self.path / METRICS
-        if not path.exists():
-            return 0
-        with open(path, "rb+") as file:
+        """Puts the metrics on disk; how long they are."""
+        with open(self.path / METRICS, "ab") as file:
             os.fsync(file.fileno())
-            return file.seek(0, os.SEEK_END)
+            return file.tell()
 
     def _cut_metrics(self, length: int) -> None:
         path = self.path / METRICS
@@ -194,11 +194,11 @@ class RunFolder:
             if path.exists() and path.stat().st_size > length:
                 os.truncate(path, length)
 
-    def _write_json(self, name: str, value: Any) -> None:
+    def _write_json(self, name: str, value: Record) -> None:
         text = json.dumps(_plain(value), indent=2) + "\n"
         write_atomically(self.path / name, lambda file: file.write(text.encode()))
 
-    def _read_json(self, name: str) -> dict[str, Any]:
+    def _read_json(self, name: str) -> Record:
         try:
             value = json.loads((self.path / name).read_text())
         except (OSError, ValueError) as error:
@@ -211,15 +211,14 @@ class RunFolder:
 def _fresh_path(name: str) -> Path:
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     safe = "".join(c if c.isalnum() or c in "-_=." else "-" for c in name)
-    path = Path("runs") / f"{stamp}-{safe}"
-    number = 1
+    path, number = Path("runs") / f"{stamp}-{safe}", 1
     while path.exists():
         number += 1
         path = Path("runs") / f"{stamp}-{safe}-{number}"
     return path
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """JSON has no arrays and no NaN: lists and null stand for them."""
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items()}

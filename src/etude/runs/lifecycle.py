@@ -3,14 +3,14 @@ runs to its end."""
 
 import os
 from contextlib import nullcontext
-from typing import Any
+from typing import Unpack
 
 from etude.runs.folder import FORMAT, IMPORT_FROM, KIND, VERSION, RunFolder
-from etude.runs.loop import advance_to_end
-from etude.runs.run import Found, Run
+from etude.runs.loop import LoopOptions, advance_to_end
+from etude.runs.run import Found, Run, State
 
 
-def start(run: Run[Any, Any], out: str | None = None) -> RunFolder:
+def start(run: Run, out: str | None = None) -> RunFolder:
     """A new folder (`out`, or a fresh one under `runs/`) with all that the run starts from."""
     run.require_keepable()
     folder = RunFolder.create(out, run.name)
@@ -21,11 +21,10 @@ def start(run: Run[Any, Any], out: str | None = None) -> RunFolder:
     return folder
 
 
-def execute(run: Run[Any, Found], folder: RunFolder | None = None, **options: Any) -> Found:
-    """Runs to the end, from the folder's last checkpoint if there is one; the run's `Result`.
-
-    `options` are those of the loop: `report`, `log`, `should_stop`, `checkpoint_seconds`.
-    """
+def execute(
+    run: Run[State, Found], folder: RunFolder | None = None, **options: Unpack[LoopOptions]
+) -> Found:
+    """Runs to the end, from the folder's last checkpoint if there is one; the run's `Result`."""
     with nullcontext() if folder is None else folder.locked():
         if folder is not None:
             folder.extend(run.end, run.settings()[run.end])

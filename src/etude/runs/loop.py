@@ -2,23 +2,31 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TypedDict
 
-import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from etude.errors import UserError
 from etude.runs.folder import RunFolder
-from etude.runs.run import Outcome, Record, Run, State
-from etude.runs.storage import named_leaves
+from etude.runs.run import Found, Outcome, Record, Run, State
+from etude.runs.storage import to_arrays
 
 PIECE_SECONDS = 1.0
 """How long a piece of work should take, so that a run shows its progress and stops when asked."""
 
 
+class LoopOptions(TypedDict, total=False):
+    """Those of `advance_to_end`."""
+
+    report: Callable[[Record], None]
+    log: Callable[[Record], None]
+    should_stop: Callable[[], bool]
+    checkpoint_seconds: float
+
+
 def advance_to_end(
-    run: Run[State, Any],
+    run: Run[State, Found],
     folder: RunFolder | None = None,
     *,
     report: Callable[[Record], None] = lambda record: None,
@@ -73,7 +81,7 @@ def advance_to_end(
     return Outcome(state, done, curve)
 
 
-def _start(run: Run[State, Any], folder: RunFolder | None) -> tuple[State, int, float]:
+def _start(run: Run[State, Found], folder: RunFolder | None) -> tuple[State, int, float]:
     restored = folder.restore(run.shapes()) if folder else None
     if restored is None:
         return run.init(), 0, 0.0
@@ -85,7 +93,7 @@ def _start(run: Run[State, Any], folder: RunFolder | None) -> tuple[State, int, 
 
 
 def _save(
-    run: Run[State, Any], folder: RunFolder | None, state: State, done: int, seconds: float
+    run: Run[State, Found], folder: RunFolder | None, state: State, done: int, seconds: float
 ) -> None:
     """Keeps the state if there is a folder; bad numbers are an error with or without one."""
     if bad := first_bad_leaf(run.learned(state)):
@@ -100,7 +108,7 @@ def _save(
 
 def first_bad_leaf(tree: PyTree) -> str | None:
     """The name of a leaf with NaN or infinite entries, if there is one."""
-    for name, x in named_leaves(jax.device_get(tree)).items():
+    for name, x in to_arrays(tree).items():
         if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
             return name
     return None

@@ -9,11 +9,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from etude.errors import UserError, reason
-from etude.runs.folder import RunFolder
+from etude.runs.folder import Record, RunFolder
 
 State = TypeVar("State")
-Record = dict[str, Any]
-"""One line of the log."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,10 +24,14 @@ class Outcome(Generic[State]):
     """All records, those of earlier parts of a resumed run among them."""
 
     @property
+    def seconds(self) -> float:
+        """Of all parts of the run."""
+        return self.curve[-1]["seconds"] if self.curve else 0.0
+
+    @property
     def steps_per_second(self) -> float:
-        """Environment steps (of the records' `steps`) a second, over all parts of the run."""
-        last = self.curve[-1] if self.curve else {"steps": 0, "seconds": 0.0}
-        return last["steps"] / last["seconds"] if last["seconds"] else 0.0
+        """Environment steps (of the records' `steps`) a second."""
+        return self.curve[-1]["steps"] / self.seconds if self.seconds else 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +42,7 @@ class Result:
     """Updates done: all of them, unless the run was stopped."""
     curve: list[Record]
     """One record for each `log_every` updates."""
-    summary: dict[str, Any]
+    summary: Record
 
 
 Found = TypeVar("Found", bound=Result)
@@ -59,6 +61,11 @@ class Run(abc.ABC, Generic[State, Found]):
     end: ClassVar[str]
     """The setting that says how long the run is, the only one that may change when it goes on."""
 
+    @classmethod
+    @abc.abstractmethod
+    def create(cls, config: Any) -> "Run[State, Found]":
+        """The run with such settings as its kind has."""
+
     # --- What it does ----------------------------------------------------------------------------
 
     @property
@@ -76,26 +83,29 @@ class Run(abc.ABC, Generic[State, Found]):
         return done + self.log_every - done % self.log_every
 
     @abc.abstractmethod
-    def shapes(self) -> State:
-        """The form of the state. All of the state goes into checkpoints, and nothing else does."""
+    def _init(self) -> State:
+        """The state at the start, by a function that JAX can trace. All of the state goes into
+        checkpoints, and nothing else does."""
 
-    @abc.abstractmethod
     def init(self) -> State:
-        """The state at the start."""
+        return jax.jit(self._init)()
+
+    def shapes(self) -> State:
+        return jax.eval_shape(self._init)
 
     @abc.abstractmethod
-    def advance(self, state: State, done: int, number: int) -> tuple[State, dict[str, Any]]:
+    def advance(self, state: State, done: int, number: int) -> tuple[State, Record]:
         """The state after `number` more updates, and their metrics. It may use up the old state.
 
         Raises a `UserError` if the numbers went bad.
         """
 
-    def joined(self, pieces: list[dict[str, Any]]) -> dict[str, Any]:
+    def joined(self, pieces: list[Record]) -> Record:
         """The metrics of several pieces of work as those of one; updates are the first axis."""
         return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
 
     @abc.abstractmethod
-    def record(self, state: State, metrics: dict[str, Any], done: int) -> Record:
+    def record(self, state: State, metrics: Record, done: int) -> Record:
         """The line to log after `done` updates."""
 
     @abc.abstractmethod
@@ -121,7 +131,7 @@ class Run(abc.ABC, Generic[State, Found]):
         """What a new folder is called after."""
 
     @abc.abstractmethod
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Record:
         """All settings, as they go into `config.json`."""
 
     def require_keepable(self) -> None:
@@ -146,18 +156,18 @@ class Run(abc.ABC, Generic[State, Found]):
         """One line of progress."""
 
     @abc.abstractmethod
-    def summary(self, outcome: Outcome[State]) -> dict[str, Any]:
+    def summary(self, outcome: Outcome[State]) -> Record:
         """What is to be said of the run as a whole."""
 
     @abc.abstractmethod
-    def result(self, outcome: Outcome[State], summary: dict[str, Any]) -> Found:
+    def result(self, outcome: Outcome[State], summary: Record) -> Found:
         """What the run has come to, for use from Python."""
 
     def draw(self, folder: RunFolder) -> None:
         """Writes the figures of a finished run."""
 
 
-def require_traceable(run: Run[Any, Any], sentence: str) -> None:
+def require_traceable(run: Run, sentence: str) -> None:
     """An environment or a rule of the user's may raise anything; `sentence` says what it spoils."""
     try:
         run.trace()

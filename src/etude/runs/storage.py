@@ -1,7 +1,7 @@
 """Trees of arrays as plain arrays by name, and back."""
 
 import hashlib
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +11,14 @@ from jaxtyping import PyTree
 from etude.errors import UserError
 
 Tree = TypeVar("Tree")
+Leaf = jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct
 
 
-def _is_key(leaf: Any) -> bool:
+def _is_key(leaf: Leaf) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def named_leaves(tree: PyTree) -> dict[str, Any]:
+def named_leaves(tree: PyTree) -> dict[str, Leaf]:
     """The tree's array leaves by dotted path, such as `torso.mlp.layers.0.w`."""
     leaves, _ = jax.tree.flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
@@ -41,7 +42,7 @@ def from_arrays(like: Tree, arrays: dict[str, np.ndarray], source: str) -> Tree:
             f"{source} does not fit: it {'lacks' if missing else 'also holds'} {names}."
         )
 
-    def restore(name: str, leaf: Any):
+    def restore(name: str, leaf: Leaf) -> jax.Array:
         value = arrays[name]
         is_key = _is_key(leaf)
         shape = jax.eval_shape(jax.random.key_data, leaf).shape if is_key else leaf.shape

@@ -2,12 +2,15 @@
 (`TrainPlan`, no gaps), and the sentences for what makes no sense. Nothing here needs JAX."""
 
 import dataclasses
-from typing import Any, Literal, TypeVar, cast
+import typing
+from collections.abc import Callable
+from typing import Literal, TypeVar
 
 from etude.core.config import Memory, NetworkConfig, Optimiser
 from etude.errors import UserError, reason
 from etude.settings import (
     SEED_RANGE,
+    Settings,
     check_types,
     is_cost,
     is_count,
@@ -21,166 +24,90 @@ Config = TypeVar("Config")
 Schedule = Literal["constant", "cosine"]
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainRequest:
-    """What is asked of a training run. Anything left out comes from the rule's file, the preset for
-    the environment and rule, or a default; --dry-run shows every value and where it comes from."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnlinePlan:
+    """How a rule learns while its agents do."""
 
-    env: str | None = None
-    """Environment, with settings if any: catch, catch:rows=5,columns=5, gymnax/CartPole-v1, or your
-    own as module:Class. `etude envs` lists them."""
-    rule: str | None = None
-    """Update rule, with settings if any: disco103, actor_critic, actor_critic:discount=0.9, ppo,
-    policy_gradient, disco, a rule file, or your own as module:Class. `etude rules` lists them."""
-    steps: int | None = None
-    """Environment steps per seed, over all its parallel environments."""
-    seed: int | None = None
-    """Random seed; the same seed on the same machine gives the same bits."""
-    seeds: int | None = None
-    """Number of agents trained side by side in one program, each from its own random key."""
-    batch: int | None = None
-    """Trajectories per update."""
-    rollout: int | None = None
-    """Transitions per trajectory."""
-    replay_share: float | None = None
-    """Fraction of each batch drawn from replay; 0 is purely on-policy. The rest of the batch is
-    new, one trajectory per parallel environment."""
-    replay_capacity: int | None = None
-    """Trajectories kept for replay."""
-    epochs: int | None = None
-    """Passes over each batch; the rule's targets are computed once per batch."""
-    minibatches: int | None = None
-    """Equal parts that each epoch splits the batch into, with one optimiser step per part."""
-    learning_rate: float | None = None
-    """Step size of the agent's optimiser."""
-    schedule: Schedule | None = None
-    """Learning rate after the warm-up: constant, or decaying to 0 along a cosine."""
-    warmup: int | None = None
-    """Environment steps over which the learning rate rises from 0."""
-    weight_decay: float | None = None
-    """Decoupled weight decay (AdamW)."""
-    max_update: float | None = None
-    """Each entry of the optimiser's normalised step is clipped to ± this value."""
-    torso: tuple[int, ...] | None = None
-    """Widths of the torso's layers."""
-    conv: tuple[int, ...] | None = None
-    """Channels of residual convolution stages for image observations."""
-    model: int | None = None
-    """Size of the action model's LSTM."""
-    head: int | None = None
-    """Hidden width of the action model's heads."""
-    memory: Memory | None = None
-    """Recurrent cell that lets the agent remember earlier observations: none, gru or lstm."""
-    memory_size: int | None = None
-    """Units of the recurrent cell."""
-    memory_gate: bool | None = None
-    """Whether what is read from memory is multiplied by a gate computed from the observation; suits
-    observations of few symbols."""
-    optimiser: Optimiser | None = None
-    """The agent's optimiser: adam, rmsprop or sgd."""
-
-    learn_rule: bool | None = None
-    """Whether the rule itself learns while the agent does."""
-    inner_updates: int | None = None
+    inner_updates: int = 5
     """Agent updates per update of a rule that learns."""
-    outer: str | None = None
+    outer: str = "actor_critic"
     """The reference rule, with its own γ and λ, whose loss a rule that learns minimises:
     actor_critic:discount=0.99,td_lambda=1."""
-    outer_rollout: int | None = None
+    outer_rollout: int
     """Transitions per trajectory for the outer loss."""
-    meta_optimiser: Optimiser | None = None
+    meta_optimiser: Optimiser = "adam"
     """Optimiser of a rule that learns: adam, rmsprop or sgd."""
-    meta_learning_rate: float | None = None
+    meta_learning_rate: float = 1e-3
     """Step size of a rule that learns."""
-    revise: float | None = None
+    revise: float = 0.0
     """Weight, for a rule that learns, of the agent's outer loss before each update (b₁, divided by
     the outer loss); 0 turns the term off."""
-    log_every: int | None = None
-    """Updates per line of metrics."""
-
-    def __post_init__(self):
-        check_types(self)
-        _check_training(self)
-        _check_online(self)
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """What is asked for, by name."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
-
-def _check_training(settings: "TrainRequest | TrainPlan") -> None:
-    numbers = "steps seeds batch rollout epochs minibatches replay_capacity model head memory_size"
-    require(settings, f"{numbers} log_every", is_count, "at least 1")
-    require(settings, "seed", is_seed, SEED_RANGE)
-    require(settings, "warmup weight_decay", is_cost, "0 or more")
-    require(settings, "learning_rate max_update", is_positive, "a positive number")
-    require(settings, "replay_share", lambda x: 0 <= x < 1, "at least 0 and below 1")
-    require(settings, "torso", lambda x: x and is_count(x), "one or more positive widths")
-    require(settings, "conv", is_count, "positive numbers of channels")
-
-
-def _check_online(settings: "TrainRequest | OnlinePlan") -> None:
-    require(settings, "inner_updates outer_rollout", is_count, "at least 1")
-    require(settings, "meta_learning_rate", is_positive, "a positive number")
-    require(settings, "revise", is_cost, "0 or more")
-
-
-@dataclasses.dataclass(frozen=True)
-class OnlinePlan:
-    """How a rule learns while its agents do. The fields are those of `TrainRequest`."""
-
-    inner_updates: int
-    outer: str
-    outer_rollout: int
-    meta_optimiser: Optimiser
-    meta_learning_rate: float
-    revise: float
 
     def __post_init__(self):
         check_types(self)
         _check_online(self)
 
 
-ONLINE_SETTINGS = tuple(field.name for field in dataclasses.fields(OnlinePlan))
-
-LATER: dict[str, Any] = dict(
-    epochs=1, minibatches=1, memory="none", memory_size=128, memory_gate=False
-)
-"""Settings that folders of earlier versions lack, with what was so at the time."""
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainPlan:
-    """What a training run does, without a gap. The fields are those of `TrainRequest`."""
+    """What a training run does, without a gap."""
 
-    env: str
-    rule: str
-    steps: int
-    seed: int
-    seeds: int
-    batch: int
-    rollout: int
-    replay_share: float
-    replay_capacity: int
-    epochs: int
-    minibatches: int
-    learning_rate: float
-    schedule: Schedule
-    warmup: int
-    weight_decay: float
-    max_update: float
-    torso: tuple[int, ...]
-    conv: tuple[int, ...]
-    model: int
-    head: int
-    memory: Memory
-    memory_size: int
-    memory_gate: bool
-    optimiser: Optimiser
-    log_every: int
-    online: OnlinePlan | None
+    env: str = "catch"
+    """Environment, with settings if any: catch, catch:rows=5,columns=5, gymnax/CartPole-v1, or your
+    own as module:Class. `etude envs` lists them."""
+    rule: str = "disco103"
+    """Update rule, with settings if any: disco103, actor_critic, actor_critic:discount=0.9, ppo,
+    policy_gradient, disco, a rule file, or your own as module:Class. `etude rules` lists them."""
+    steps: int = 500_000
+    """Environment steps per seed, over all its parallel environments."""
+    seed: int = 0
+    """Random seed; the same seed on the same machine gives the same bits."""
+    seeds: int = 1
+    """Number of agents trained side by side in one program, each from its own random key."""
+    batch: int = 32
+    """Trajectories per update."""
+    rollout: int = 20
+    """Transitions per trajectory."""
+    replay_share: float = 0.0
+    """Fraction of each batch drawn from replay; 0 is purely on-policy. The rest of the batch is
+    new, one trajectory per parallel environment."""
+    replay_capacity: int = 1024
+    """Trajectories kept for replay."""
+    epochs: int = 1
+    """Passes over each batch; the rule's targets are computed once per batch."""
+    minibatches: int = 1
+    """Equal parts that each epoch splits the batch into, with one optimiser step per part."""
+    learning_rate: float = 1e-3
+    """Step size of the agent's optimiser."""
+    schedule: Schedule = "constant"
+    """Learning rate after the warm-up: constant, or decaying to 0 along a cosine."""
+    warmup: int = 0
+    """Environment steps over which the learning rate rises from 0."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay (AdamW)."""
+    max_update: float = 1.0
+    """Each entry of the optimiser's normalised step is clipped to ± this value."""
+    torso: tuple[int, ...] = (512, 512)
+    """Widths of the torso's layers."""
+    conv: tuple[int, ...] = ()
+    """Channels of residual convolution stages for image observations."""
+    model: int = 128
+    """Size of the action model's LSTM."""
+    head: int = 128
+    """Hidden width of the action model's heads."""
+    memory: Memory = "none"
+    """Recurrent cell that lets the agent remember earlier observations: none, gru or lstm."""
+    memory_size: int = 128
+    """Units of the recurrent cell."""
+    memory_gate: bool = False
+    """Whether what is read from memory is multiplied by a gate computed from the observation; suits
+    observations of few symbols."""
+    optimiser: Optimiser = "adam"
+    """The agent's optimiser: adam, rmsprop or sgd."""
+    online: OnlinePlan | None = None
     """How the rule learns, if it does."""
+    log_every: int
+    """Updates per line of metrics."""
 
     def __post_init__(self):
         check_types(self)
@@ -243,57 +170,117 @@ class TrainPlan:
         """Environment steps up to and including an update, those that fill replay among them."""
         return (self.filling_rollouts + updates) * self.steps_per_update
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """All of it flat, as in `config.json`; None for what only a rule that learns has."""
         fields = dataclasses.asdict(self)
         online = fields.pop("online") or dict.fromkeys(ONLINE_SETTINGS)
         return fields | {"learn_rule": self.learn_rule} | online
 
     @staticmethod
-    def of(settings: dict[str, Any]) -> "TrainPlan":
+    def of(settings: Settings) -> "TrainPlan":
         """The plan with these settings, which are flat."""
         settings = lists_to_tuples(settings)
-        online = {name: settings.pop(name, None) for name in ONLINE_SETTINGS}
-        learns = settings.pop("learn_rule")
-        return TrainPlan(**settings, online=OnlinePlan(**online) if learns else None)
+        if missing := vars(TrainRequest()).keys() - settings.keys() - {*ONLINE_SETTINGS}:
+            raise UserError(f"it lacks {min(missing)}.")
+        online: Settings = {name: settings.get(name) for name in ONLINE_SETTINGS}
+        plain = {k: v for k, v in settings.items() if k not in (*online, "learn_rule")}
+        learning = OnlinePlan(**online) if settings["learn_rule"] else None
+        return TrainPlan(**plain, online=learning)
 
     @staticmethod
-    def from_saved(settings: dict[str, Any]) -> "TrainPlan":
-        """The plan in a `config.json`, which someone may have mangled."""
-        settings = LATER | settings
-        names = {field.name for field in dataclasses.fields(TrainRequest)}
-        _refuse_unknown(settings, names)
-        if missing := names - settings.keys() - {*ONLINE_SETTINGS}:
-            raise UserError(f"The saved config makes no sense: it lacks {min(missing)}.")
-        try:
-            return TrainPlan.of(settings)
-        except (TypeError, ValueError, UserError) as error:
-            raise UserError(f"The saved config makes no sense: {reason(error)}") from None
+    def from_saved(settings: Settings) -> "TrainPlan":
+        """The plan in a `config.json`."""
+        at_the_time = {name: BASE[name] for name in LATER}
+        return _saved(TrainRequest, TrainPlan.of, at_the_time | settings)
 
 
-def from_json(kind: type[Config], fields: dict[str, Any]) -> Config:
+def _defaults(plan: type) -> Settings:
+    fields = dataclasses.fields(plan)
+    return {x.name: x.default for x in fields if x.default not in (dataclasses.MISSING, None)}
+
+
+ONLINE_SETTINGS = tuple(field.name for field in dataclasses.fields(OnlinePlan))
+BASE, ONLINE = _defaults(TrainPlan) | {"learn_rule": False}, _defaults(OnlinePlan)
+"""What a setting is if neither the user nor a preset says; further ones of rules that learn."""
+LATER = ("epochs", "minibatches", "memory", "memory_size", "memory_gate")
+"""Settings that folders of earlier versions lack; at the time they were as in `BASE`."""
+
+
+def _with_gaps(request: type[Config]) -> type[Config]:
+    """Gives a class the settings of a plan as fields, each of which may be left out."""
+    hints = typing.get_type_hints(TrainPlan)
+    del hints["online"]
+    hints["learn_rule"] = bool
+    hints |= typing.get_type_hints(OnlinePlan) | {"log_every": hints.pop("log_every")}
+    request.__annotations__ = {name: hint | None for name, hint in hints.items()}
+    for name in hints:
+        setattr(request, name, None)
+    return dataclasses.dataclass(frozen=True)(request)
+
+
+@_with_gaps
+class TrainRequest:
+    """What is asked of a training run. Anything left out comes from the rule's file, the preset for
+    the environment and rule, or a default; --dry-run shows every value and where it comes from."""
+
+    learn_rule: bool | None
+    """Whether the rule itself learns while the agent does."""
+
+    if typing.TYPE_CHECKING:
+
+        def __init__(self, **settings: object): ...
+
+    def __post_init__(self):
+        check_types(self)
+        _check_training(self)
+        _check_online(self)
+
+    @property
+    def asked(self) -> Settings:
+        """What is asked for, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+def _check_training(settings: TrainRequest | TrainPlan) -> None:
+    numbers = "steps seeds batch rollout epochs minibatches replay_capacity model head memory_size"
+    require(settings, f"{numbers} log_every", is_count, "at least 1")
+    require(settings, "seed", is_seed, SEED_RANGE)
+    require(settings, "warmup weight_decay", is_cost, "0 or more")
+    require(settings, "learning_rate max_update", is_positive, "a positive number")
+    require(settings, "replay_share", lambda x: 0 <= x < 1, "at least 0 and below 1")
+    require(settings, "torso", lambda x: x and is_count(x), "one or more positive widths")
+    require(settings, "conv", is_count, "positive numbers of channels")
+
+
+def _check_online(settings: TrainRequest | OnlinePlan) -> None:
+    require(settings, "inner_updates outer_rollout", is_count, "at least 1")
+    require(settings, "meta_learning_rate", is_positive, "a positive number")
+    require(settings, "revise", is_cost, "0 or more")
+
+
+def from_json(kind: type[Config], fields: Settings) -> Config:
     """A config (a dataclass) as it was saved."""
-    _refuse_unknown(fields, {f.name for f in dataclasses.fields(kind)})  # type: ignore[arg-type]
-    try:
-        return kind(**lists_to_tuples(fields))
-    except (TypeError, ValueError, UserError) as error:  # a file that someone mangled
-        raise UserError(f"The saved config makes no sense: {reason(error)}") from None
+    return _saved(kind, lambda fields: kind(**lists_to_tuples(fields)), fields)
 
 
-def _refuse_unknown(fields: dict[str, Any], known: set[str]) -> None:
-    if unknown := sorted(fields.keys() - known):
+def _saved(kind: type, make: Callable[[Settings], Config], settings: Settings) -> Config:
+    """What settings in a file, which someone may have mangled, make; `kind` has fields for them."""
+    if unknown := sorted(settings.keys() - {field.name for field in dataclasses.fields(kind)}):
         raise UserError(
             f"The saved config holds settings this version lacks: {', '.join(unknown)}."
         )
+    try:
+        return make(settings)
+    except (TypeError, ValueError, UserError) as error:
+        raise UserError(f"The saved config makes no sense: {reason(error)}") from None
 
 
-def lengthened(config: Config, steps: int | None, path: str) -> Config:
-    """The settings of a run in a folder that is to go on to so many steps, if that is given."""
-    run = cast(Any, config)
-    if steps is None or steps == run.steps:
-        return config
-    if run.schedule == "cosine":
+def later_end(now: int, schedule: Schedule, steps: int | None, path: str) -> int:
+    """The steps of a run in a folder that is to go on to so many, if that is given."""
+    if steps is None or steps == now:
+        return now
+    if schedule == "cosine":
         raise UserError("A cosine schedule ends where it ends: --steps cannot be changed.")
-    if steps < run.steps:
-        raise UserError(f"{path} is a run of {run.steps} steps; --steps can only add to it.")
-    return dataclasses.replace(run, steps=steps)
+    if steps < now:
+        raise UserError(f"{path} is a run of {now} steps; --steps can only add to it.")
+    return steps

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -122,11 +122,12 @@ class Training:
     ) -> tuple[World, Rollout, Metrics]:
         """The batch of an update: a new trajectory from each environment, the rest replayed."""
         act_key, replay_key = jax.random.split(key)
-        actors, new, episodes = self._act(agent, world.actors, act_key, length, context)
+        length = length or self.config.rollout
+        actors, new, episodes = self.source.collect(agent, world.actors, act_key, length, context)
         replay, batch = world.replay, new
         if replay is not None:
             replay = replay.add(new)
-            batch = join(new, replay.sample(replay_key, self._replayed))
+            batch = join(new, replay.sample(replay_key, self.config.batch - self.config.num_envs))
         metrics = {
             "reward": new.mean(new.reward),
             "episodes": jnp.sum(episodes.ended),
@@ -138,17 +139,26 @@ class Training:
     def _new_world(self, agent: Agent, key: PRNGKeyArray, context: Context | None) -> World:
         """Fresh environments; replay holds enough for a batch that is not a few copies."""
         env_key, fill_key = jax.random.split(key)
-        actors = self.source.reset(agent, env_key)
-        replay = self._empty_replay(agent, actors, key, context)
-        if replay is not None:
+        actors, config = self.source.reset(agent, env_key), self.config
+        if config.batch == config.num_envs:
+            return World(actors, None, EpisodeLog.empty())
 
-            def fill(carry, key):
-                actors, replay = carry
-                actors, new, _ = self._act(agent, actors, key, None, context)
-                return (actors, replay.add(new)), None
+        def collect(actors: Actors, key: PRNGKeyArray) -> tuple[Actors, Rollout, Episodes]:
+            return self.source.collect(agent, actors, key, config.rollout, context)
 
-            keys = jax.random.split(fill_key, self.config.filling_rollouts)
-            (actors, replay), _ = jax.lax.scan(fill, (actors, replay), keys)
+        def fill(carry, key):
+            actors, replay = carry
+            actors, new, _ = collect(actors, key)
+            return (actors, replay.add(new)), None
+
+        if config.replay_capacity < (width := config.num_envs):
+            raise UserError(
+                f"--replay-capacity must be at least {width}, the number of environments."
+            )
+        new: Rollout = jax.eval_shape(lambda: collect(actors, key)[1])
+        replay = Replay.empty(new, config.replay_capacity // width * width)
+        keys = jax.random.split(fill_key, config.filling_rollouts)
+        (actors, replay), _ = jax.lax.scan(fill, (actors, replay), keys)
         return World(actors, replay, EpisodeLog.empty())
 
     def run(
@@ -157,36 +167,6 @@ class Training:
         """Several iterations, and the metrics of each. One program serves any number up to `room`:
         the metrics have that many entries, of which the first `number` count."""
         return repeat(lambda state: self.iterate(rule, state), state, number, room)
-
-    def _act(
-        self,
-        agent: Agent,
-        actors: Actors,
-        key: PRNGKeyArray,
-        length: int | None,
-        context: Context | None,
-    ) -> tuple[Actors, Rollout, Episodes]:
-        length = length or self.config.rollout
-        assert length is not None
-        return self.source.collect(agent, actors, key, length, context)
-
-    @property
-    def _replayed(self) -> int:
-        assert self.config.batch is not None
-        return self.config.batch - self.config.num_envs
-
-    def _empty_replay(
-        self, agent: Agent, actors: Actors, key: PRNGKeyArray, context: Context | None
-    ) -> Replay | None:
-        if self._replayed == 0:
-            return None
-        new: Rollout = jax.eval_shape(lambda: self._act(agent, actors, key, None, context)[1])
-        capacity, width = self.config.replay_capacity or 0, self.config.num_envs
-        if capacity < width:
-            raise UserError(
-                f"--replay-capacity must be at least {width}, the number of environments."
-            )
-        return Replay.empty(new, capacity // width * width)
 
 
 def repeat(
@@ -209,11 +189,9 @@ def repeat(
 
 
 def make_optimiser(config: TrainPlan) -> optax.GradientTransformation:
-    rate = config.learning_rate
-    descents = (config.epochs or 1) * (config.minibatches or 1)
-    warmup = (config.warmup or 0) * config.updates_per_update // config.steps_per_update * descents
-    assert rate is not None and config.max_update is not None
-    schedule: Any = rate
+    rate, descents = config.learning_rate, config.epochs * config.minibatches
+    warmup = config.warmup * config.updates_per_update // config.steps_per_update * descents
+    schedule: optax.ScalarOrSchedule = rate
     if config.schedule == "cosine":
         decay = max(1, config.agent_updates * descents - warmup)
         schedule = optax.warmup_cosine_decay_schedule(
@@ -221,8 +199,7 @@ def make_optimiser(config: TrainPlan) -> optax.GradientTransformation:
         )
     elif warmup:
         schedule = optax.linear_schedule(0.0, rate, warmup)
-    kind = config.optimiser or "adam"
-    return optim.make_optimiser(kind, schedule, config.max_update, config.weight_decay or 0.0)
+    return optim.make_optimiser(config.optimiser, schedule, config.max_update, config.weight_decay)
 
 
 def first_non_finite(metrics: dict[str, np.ndarray]) -> tuple[int, int, str] | None:

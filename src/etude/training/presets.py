@@ -2,129 +2,50 @@
 
 import dataclasses
 import fnmatch
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from etude.errors import UserError
-from etude.settings import join_spec, split_spec
-from etude.training.config import LATER, ONLINE_SETTINGS, TrainPlan, TrainRequest
-
-BASE: dict[str, Any] = dict(
-    env="catch",
-    rule="disco103",
-    seed=0,
-    seeds=1,
-    steps=500_000,
-    batch=32,
-    rollout=20,
-    replay_share=0.0,
-    replay_capacity=1024,
-    learning_rate=1e-3,
-    schedule="constant",
-    warmup=0,
-    weight_decay=0.0,
-    max_update=1.0,
-    torso=(512, 512),
-    conv=(),
-    model=128,
-    head=128,
-    optimiser="adam",
-    learn_rule=False,
-    **LATER,
-)
-
-ONLINE: dict[str, Any] = dict(
-    inner_updates=5,
-    outer="actor_critic",
-    meta_optimiser="adam",
-    meta_learning_rate=1e-3,
-    revise=0.0,
-)
-"""Further settings, of rules that learn while their agents do."""
+from etude.settings import Settings, join_spec, split_spec
+from etude.training.config import BASE, ONLINE, ONLINE_SETTINGS, TrainPlan, TrainRequest
 
 RULE = "rule"
 """Under this name a preset holds settings of the rule itself."""
+MINATAR = "gymnax/*MinAtar"
 
-# (rule, environment): the patterns that fit are laid over each other in this order.
-PRESETS: list[tuple[str, str, dict[str, Any]]] = [
-    ("disco*", "*", dict(batch=64, rollout=28, replay_share=0.9375, learning_rate=1e-3)),
-    # The setting of the released notebook: 2 environments, 1 new trajectory in 32.
-    ("disco*", "catch", dict(steps=57_792, replay_share=0.96875, learning_rate=1e-2)),
-    ("actor_critic", "*", dict(batch=32, rollout=32, learning_rate=1e-3, torso=(128, 128))),
-    (
-        "actor_critic",
-        "catch",
-        dict(
-            steps=150_000,
-            batch=16,
-            rollout=8,
-            learning_rate=3e-3,
-            torso=(256,),
-            rule=dict(entropy_cost=0.1),
-        ),
-    ),
-    (
-        "actor_critic",
-        "gymnax/CartPole-v1",
-        dict(
-            steps=500_000,
-            batch=8,
-            learning_rate=3e-3,
-            schedule="cosine",
-            rule=dict(discount=0.995, td_lambda=0.98, entropy_cost=0.003),
-        ),
-    ),
-    (
-        "actor_critic",
-        "gymnax/*MinAtar",
-        dict(
-            steps=1_000_000,
-            batch=16,
-            learning_rate=5e-4,
-            torso=(256, 256),
-            schedule="cosine",
-            rule=dict(entropy_cost=0.03),
-        ),
-    ),
-    ("frodo", "*", dict(rollout=20, learning_rate=1e-3, torso=(128, 128))),
-    (
-        "frodo",
-        "catch",
-        dict(
-            rollout=5,
-            meta_learning_rate=1e-2,
-            outer="actor_critic:td_lambda=1,entropy_cost=0.2",
-            rule=dict(entropy_cost=0.2),
-        ),
-    ),
-    ("metagrad", "*", dict(rollout=20, learning_rate=1e-3, torso=(128, 128))),
-    (
-        "ppo",
-        "*",
-        dict(
-            batch=16,
-            rollout=128,
-            epochs=4,
-            minibatches=4,
-            learning_rate=1e-3,
-            schedule="cosine",
-            torso=(128, 128),
-        ),
-    ),
-    ("ppo", "catch", dict(steps=150_000, rollout=16, learning_rate=3e-3)),
-    (
-        "ppo",
-        "gymnax/*MinAtar",
-        dict(
-            steps=1_000_000,
-            batch=64,
-            minibatches=8,
-            learning_rate=3e-3,
-            torso=(128, 128, 64),
-        ),
-    ),
-    ("policy_gradient", "*", dict(batch=64, rollout=64, learning_rate=1e-3, torso=(128, 128))),
-    ("policy_gradient", "catch", dict(steps=200_000, batch=32, rollout=28)),
-]
+# By rule and environment: the patterns that fit are laid over each other in this order.
+PRESETS: dict[str, dict[str, Settings]] = {
+    "disco*": {
+        "*": dict(batch=64, rollout=28, replay_share=0.9375, learning_rate=1e-3),
+        # The setting of the released notebook: 2 environments, 1 new trajectory in 32.
+        "catch": dict(steps=57_792, replay_share=0.96875, learning_rate=1e-2),
+    },
+    "actor_critic": {
+        "*": dict(batch=32, rollout=32, learning_rate=1e-3, torso=(128, 128)),
+        "catch": dict(steps=150_000, batch=16, rollout=8, learning_rate=3e-3, torso=(256,))
+        | dict(rule=dict(entropy_cost=0.1)),
+        "gymnax/CartPole-v1": dict(steps=500_000, batch=8, learning_rate=3e-3, schedule="cosine")
+        | dict(rule=dict(discount=0.995, td_lambda=0.98, entropy_cost=0.003)),
+        MINATAR: dict(steps=1_000_000, batch=16, learning_rate=5e-4, schedule="cosine")
+        | dict(torso=(256, 256), rule=dict(entropy_cost=0.03)),
+    },
+    "frodo": {
+        "*": dict(rollout=20, learning_rate=1e-3, torso=(128, 128)),
+        "catch": dict(rollout=5, meta_learning_rate=1e-2, rule=dict(entropy_cost=0.2))
+        | dict(outer="actor_critic:td_lambda=1,entropy_cost=0.2"),
+    },
+    "metagrad": {"*": dict(rollout=20, learning_rate=1e-3, torso=(128, 128))},
+    "ppo": {
+        "*": dict(batch=16, rollout=128, epochs=4, minibatches=4, learning_rate=1e-3)
+        | dict(schedule="cosine", torso=(128, 128)),
+        "catch": dict(steps=150_000, rollout=16, learning_rate=3e-3),
+        MINATAR: dict(steps=1_000_000, batch=64, minibatches=8, learning_rate=3e-3)
+        | dict(torso=(128, 128, 64)),
+    },
+    "policy_gradient": {
+        "*": dict(batch=64, rollout=64, learning_rate=1e-3, torso=(128, 128)),
+        "catch": dict(steps=200_000, batch=32, rollout=28),
+    },
+}
 
 
 class Resolved(NamedTuple):
@@ -137,7 +58,7 @@ class Resolved(NamedTuple):
 def resolve(
     request: TrainRequest,
     rule_kind: str,
-    suggested: dict[str, Any] | None = None,
+    suggested: Settings | None = None,
     rule_is_made: bool = False,
 ) -> TrainPlan:
     """The plan for a request, every gap of it filled.
@@ -151,7 +72,7 @@ def resolve(
 def explain(
     request: TrainRequest,
     rule_kind: str,
-    suggested: dict[str, Any] | None = None,
+    suggested: Settings | None = None,
     rule_is_made: bool = False,
     learns: bool = False,
 ) -> Resolved:
@@ -176,22 +97,26 @@ def explain(
     return _completed(request, values, origins)
 
 
-def _presets(rule: str, rule_kind: str, env: str) -> list[tuple[str, dict[str, Any]]]:
+def _presets(rule: str, rule_kind: str, env: str) -> list[tuple[str, Settings]]:
     """Those that fit, with a name for each. Rules of the user's own, `module:Class`, have none."""
     names = [name for name in (rule, rule_kind) if ":" not in name]
     return [
         (f"preset {rule_pattern}" + ("" if env_pattern == "*" else f" on {env_pattern}"), settings)
-        for rule_pattern, env_pattern, settings in PRESETS
+        for rule_pattern, by_env in PRESETS.items()
         if any(fnmatch.fnmatch(name, rule_pattern) for name in names)
-        and fnmatch.fnmatch(env, env_pattern)
+        for env_pattern, settings in by_env.items()
+        if fnmatch.fnmatch(env, env_pattern)
     ]
 
 
-def _completed(request: TrainRequest, values: dict[str, Any], origins: dict[str, str]) -> Resolved:
+def _completed(request: TrainRequest, values: Settings, origins: dict[str, str]) -> Resolved:
     """With those settings that depend on others."""
     if not values["learn_rule"]:
-        _refuse_online(request)
-        values = {name: value for name, value in values.items() if name not in ONLINE_SETTINGS}
+        if needless := [name for name in ONLINE_SETTINGS if name in request.asked]:
+            raise UserError(
+                f"--{needless[0].replace('_', '-')} is for a rule that learns while its agents do: "
+                "frodo, metagrad, or another with --learn-rule."
+            )
     elif "outer_rollout" not in values:
         values["outer_rollout"], origins["outer_rollout"] = values["rollout"], "as rollout"
     plan = TrainPlan.of({"log_every": 1} | values)
@@ -200,17 +125,6 @@ def _completed(request: TrainRequest, values: dict[str, Any], origins: dict[str,
         origins["log_every"] = "default, a hundredth of the updates"
     used = [name for name, value in plan.settings().items() if value is not None]
     return Resolved(plan, {name: origins[name] for name in used})
-
-
-def _refuse_online(request: TrainRequest) -> None:
-    """Settings that would do nothing are mistakes."""
-    for name in ONLINE_SETTINGS:
-        if name in request.asked:
-            flag = name.replace("_", "-")
-            raise UserError(
-                f"--{flag} is for a rule that learns while its agents do: frodo, metagrad, or "
-                "another with --learn-rule."
-            )
 
 
 def default_of(name: str) -> str:
@@ -224,5 +138,5 @@ def default_of(name: str) -> str:
         return computed[name]
     value = (BASE | ONLINE)[name]
     text = " ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
-    varies = any(name in settings for _, _, settings in PRESETS) and name != RULE
+    varies = name != RULE and any(name in x for by_env in PRESETS.values() for x in by_env.values())
     return f"{text}, or that of a preset" if varies else text

@@ -2,14 +2,15 @@
 
 import dataclasses
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import jax
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from etude import envs, rules, stats
 from etude.core.agent import Agent
+from etude.core.learner import Learner
 from etude.core.types import Metrics
 from etude.envs import Task
 from etude.errors import UserError
@@ -17,12 +18,15 @@ from etude.rules import Rule
 from etude.runs.figures import has_curve, label_of, plot_curves
 from etude.runs.folder import RunFolder
 from etude.runs.run import Outcome, Record, Result, Run, require_traceable
-from etude.runs.storage import from_arrays, sha256_of
+from etude.runs.storage import Tree, from_arrays, sha256_of
 from etude.settings import split_spec
 from etude.training.config import TrainPlan
-from etude.training.iteration import LAST_EPISODES, Training, first_non_finite, seed_keys
+from etude.training.iteration import LAST_EPISODES, Training, World, first_non_finite, seed_keys
 from etude.training.planning import read_plan
 from etude.training.trained import TrainedAgent
+
+ByUpdate = dict[str, np.ndarray]
+"""Metrics: updates × seeds."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,18 +46,32 @@ class TrainResult(Result):
 
 
 @runtime_checkable
-class AgentTraining(Protocol):
+class LearningState(Protocol):
+    """The state of training, whether its rule learns or not."""
+
+    @property
+    def learner(self) -> Learner: ...
+
+    @property
+    def world(self) -> World: ...
+
+
+State = TypeVar("State", bound=LearningState)
+
+
+@runtime_checkable
+class AgentTraining(Protocol[State]):
     """How one agent is trained: as in `Training`, by pure functions."""
 
-    def init(self, rule: Rule, key: PRNGKeyArray) -> Any: ...
+    def init(self, rule: Rule, key: PRNGKeyArray) -> State: ...
 
     def run(
-        self, rule: Rule, state: Any, number: int | Int[Array, ""], room: int
-    ) -> tuple[Any, Metrics]: ...
+        self, rule: Rule, state: State, number: int | Int[Array, ""], room: int
+    ) -> tuple[State, Metrics]: ...
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainRun(Run[Any, TrainResult]):
+class TrainRun(Run[State, TrainResult]):
     """Agents trained side by side, each from its own seed, under one rule."""
 
     kind: ClassVar[str] = "train"
@@ -104,25 +122,19 @@ class TrainRun(Run[Any, TrainResult]):
     def log_every(self) -> int:
         return self.config.log_every
 
-    def init(self) -> Any:
-        return jax.jit(self._init)()
-
-    def shapes(self) -> Any:
-        return jax.eval_shape(self._init)
-
     def trace(self) -> None:
         self._traced  # noqa: B018
 
     def prepare(self) -> None:
         self._compiled  # noqa: B018
 
-    def advance(self, state: Any, done: int, number: int) -> tuple[Any, dict[str, np.ndarray]]:
+    def advance(self, state: State, done: int, number: int) -> tuple[State, ByUpdate]:
         state, metrics = self._compiled(self.rule, state, np.int32(number))
         metrics = {name: x[:, :number].T for name, x in jax.device_get(metrics).items()}
         self._require_finite(metrics, done)
         return state, metrics
 
-    def record(self, state: Any, metrics: dict[str, np.ndarray], done: int) -> Record:
+    def record(self, state: State, metrics: ByUpdate, done: int) -> Record:
         """Means over the updates since the last record, and over seeds."""
         metrics = dict(metrics)
         ended = metrics.pop("episodes").sum(axis=0)
@@ -141,10 +153,10 @@ class TrainRun(Run[Any, TrainResult]):
             **{name: float(np.mean(x)) for name, x in metrics.items()},
         }
 
-    def learned(self, state: Any) -> Any:
+    def learned(self, state: State) -> PyTree:
         return state.learner
 
-    def kept_rule(self, state: Any) -> Rule:
+    def kept_rule(self, state: State) -> Rule:
         """The rule that the run has to show."""
         return self.rule
 
@@ -154,7 +166,7 @@ class TrainRun(Run[Any, TrainResult]):
     def name(self) -> str:
         return f"{self.config.env}-{split_spec(self.config.rule)[0]}"
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Record:
         return self.config.settings()
 
     def require_keepable(self) -> None:
@@ -175,7 +187,7 @@ class TrainRun(Run[Any, TrainResult]):
         total = self.config.steps_after(self.updates)
         return f"{record['steps']:,} of {total:,} steps · return {record['return']:.3g}"
 
-    def summary(self, outcome: Outcome[Any]) -> dict[str, Any]:
+    def summary(self, outcome: Outcome[State]) -> Record:
         config, last = self.config, last_returns(outcome.state)
         seen = [x for x in last if len(x)]
         low, high = stats.bootstrap_interval(seen) if seen else (float("nan"), float("nan"))
@@ -192,13 +204,13 @@ class TrainRun(Run[Any, TrainResult]):
             },
             "environment_steps": config.steps_after(outcome.done),
             "updates": outcome.done,
-            "seconds": outcome.curve[-1]["seconds"] if outcome.curve else 0.0,
+            "seconds": outcome.seconds,
             "steps_per_second": round(outcome.steps_per_second * config.seeds, 1),
             "rule_sha256": rules.digest(self.kept_rule(outcome.state)),
             "params_sha256": sha256_of(outcome.state.learner.agent),
         }
 
-    def result(self, outcome: Outcome[Any], summary: dict[str, Any]) -> TrainResult:
+    def result(self, outcome: Outcome[State], summary: Record) -> TrainResult:
         return TrainResult(
             done=outcome.done,
             curve=outcome.curve,
@@ -224,19 +236,19 @@ class TrainRun(Run[Any, TrainResult]):
         """The rule of each seed, as of the last checkpoint."""
         return [self.rule] * self.config.seeds
 
-    def _kept(self, folder: RunFolder, like: Any, name: str) -> Any:
+    def _kept(self, folder: RunFolder, like: Tree, name: str) -> Tree:
         """A part of the last checkpoint."""
         return from_arrays(like, folder.arrays(name), f"The checkpoint in {folder.path}")
 
     # --- One compiled program --------------------------------------------------------------------
 
-    def _init(self) -> Any:
+    def _init(self) -> State:
         """Fresh agents, one for each seed along the first axis."""
         init = jax.vmap(self.training.init, in_axes=(self.rule_axis, 0))
         return init(self.rule, seed_keys(self.config.seed, self.config.seeds))
 
     @cached_property
-    def _traced(self) -> Any:
+    def _traced(self) -> jax.stages.Lowered:
         """One piece of work as a program of any number of updates up to `log_every`."""
         program = jax.jit(
             jax.vmap(
@@ -248,10 +260,10 @@ class TrainRun(Run[Any, TrainResult]):
         return program.lower(self.rule, self.shapes(), jax.ShapeDtypeStruct((), np.int32))
 
     @cached_property
-    def _compiled(self) -> Any:
+    def _compiled(self) -> jax.stages.Compiled:
         return self._traced.compile()
 
-    def _require_finite(self, metrics: dict[str, np.ndarray], done: int) -> None:
+    def _require_finite(self, metrics: ByUpdate, done: int) -> None:
         bad = first_non_finite(metrics)
         if bad is None:
             return
@@ -268,7 +280,7 @@ def _mean(x: np.ndarray) -> float:
     return float(np.mean(x[np.isfinite(x)])) if np.isfinite(x).any() else float("nan")
 
 
-def last_returns(state: Any) -> list[np.ndarray]:
+def last_returns(state: LearningState) -> list[np.ndarray]:
     """The returns of each seed's last 100 episodes (fewer if there were fewer)."""
     log = state.world.episodes
     returns, counts = jax.device_get((log.returns, log.count))
