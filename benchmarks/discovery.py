@@ -26,7 +26,7 @@ from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner
 from etude.core.optim import adam
 from etude.core.types import Rollout
-from etude.envs import Task, base
+from etude.envs import Task
 from etude.envs.catch import Catch
 from etude.meta.config import Memory
 from etude.meta.discovery.meta_value import MetaValue
@@ -41,14 +41,13 @@ PROBLEM = Discovery(optax.flatten(adam(5e-4)))
 class ManyActions(Catch):
     """Catch 5×5 with 18 actions, six for each of its own."""
 
+    num_actions = 18
+
     def __init__(self):
         super().__init__(5, 5)
 
     def step_env(self, key, state, action, params):
         return super().step_env(key, state, action % 3, params)
-
-    def action_space(self, params=None):
-        return base.Discrete(18)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from etude.cli.flags import as_words
+from etude.cli.source import class_in, first_line
 from etude.envs.catalogue import Listed
 from etude.runs.folder import RunFolder
 from etude.text import duration
@@ -119,7 +120,8 @@ def print_envs(listed: dict[str, Listed]) -> None:
         table.add_column(column)
     for name, env in listed.items():
         shape = "×".join(map(str, env.observation)) or "1"
-        table.add_row(name, str(env.actions), shape, env.about)
+        about = first_line(class_in(*env.home.split(":"))) if env.home else ""
+        table.add_row(name, str(env.actions), shape, about)
     out.print(table, highlight=False)
     out.print("\nSettings follow a colon: catch:rows=5,columns=5. Your own: module:Class.")
 
