@@ -1,7 +1,6 @@
 """The command line: `train`, `discover`, `adapt`, `reproduce`, `envs`, `rules`, `plot`, `play`."""
 
 import dataclasses
-import difflib
 import os
 import sys
 import time
@@ -17,7 +16,7 @@ from etude.cache import cache_dir
 from etude.cli.flags import Flags, flags_of
 from etude.cli.options import RunOptions, refuse_flags_but
 from etude.cli.source import class_in, fields_in, first_line
-from etude.errors import UserError, reason
+from etude.errors import UserError, did_you_mean, reason
 from etude.meta.discovery.config import DiscoverConfig
 from etude.settings import SEED_RANGE, is_seed
 from etude.text import duration
@@ -230,8 +229,7 @@ def reproduce(
         list_experiments(EXPERIMENTS)
         return
     if name not in EXPERIMENTS:
-        close = difflib.get_close_matches(name, EXPERIMENTS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "`etude reproduce --list` lists them."
+        hint = did_you_mean(name, EXPERIMENTS, "`etude reproduce --list` lists them.")
         raise UserError(f"There is no experiment {name!r}: {hint}")
     seeds = EXPERIMENTS[name].seeds if seeds is None else seeds
     if seeds < 2:

@@ -1,10 +1,9 @@
 """The environments that come along: names, actions and observations as a table, to be read without
 importing JAX or the suites they come from. A test compares it with the environments themselves."""
 
-import difflib
 from typing import NamedTuple
 
-from etude.errors import UserError
+from etude.errors import UserError, did_you_mean
 from etude.settings import split_spec
 
 
@@ -69,6 +68,5 @@ def require_known(spec: str) -> None:
 
 
 def unknown(name: str) -> UserError:
-    close = difflib.get_close_matches(name, available(), n=1, cutoff=0.4)
-    hint = f"did you mean {close[0]!r}?" if close else "`etude envs` lists them."
+    hint = did_you_mean(name, available(), "`etude envs` lists them.", cutoff=0.4)
     return UserError(f"There is no environment {name!r}: {hint}")

@@ -13,8 +13,8 @@ from etude.core.moments import Moments
 from etude.core.nn import LSTMState
 from etude.core.remat import keep
 from etude.core.returns import categorical_mean, retrace, two_hot_cross_entropy
-from etude.core.rule import Rule
-from etude.core.types import Metrics, Predictions, Rollout
+from etude.core.rule import Loss, Rule
+from etude.core.types import Predictions, Rollout
 from etude.rules.disco.network import (
     MetaNetwork,
     NetworkInputs,
@@ -195,9 +195,7 @@ class Disco(Rule[DiscoState, DiscoTargets]):
         )
         return jax.lax.stop_gradient((estimates, moments, td_moments))
 
-    def loss(
-        self, agent: Agent, targets: DiscoTargets, rollout: Rollout
-    ) -> tuple[Float[Array, "T B"], Metrics]:
+    def loss(self, agent: Agent, targets: DiscoTargets, rollout: Rollout) -> Loss:
         config, proposed = self.config, targets.proposed
         # All T + 1 observations, though the last one's gradient is zero: `targets` computes the
         # same embeddings, and the compiler then does it once.
