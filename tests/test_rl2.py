@@ -111,7 +111,7 @@ def test_a_gru_by_hand():
     x, h = 0.6, -0.4
     update, reset = 1 / (1 + np.exp(-(x * w + b + h * u)[:2]))
     new = np.tanh(x * 0.7 + 0.05 + reset * (h * 1.5))
-    ours = gru.advance(gru.input_gates(jnp.array([x])), jnp.array([h]))
+    ours, _ = gru.advance(gru.input_gates(jnp.array([x])), jnp.array([h]))
     np.testing.assert_allclose(ours[0], (1 - update) * h + update * new, rtol=1e-6)
 
 
