@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from etude.core.types import EXPECTED_REWARD
-from etude.envs.base import Action, TaskEnvironment, Transition
+from etude.envs.base import Action, EnvState, TaskEnvironment, Transition
 from etude.envs.pictures import board
 
 
@@ -16,11 +16,10 @@ class BanditParams(eqx.Module):
     """Of each arm to pay 1."""
 
 
-class BanditState(eqx.Module):
+class BanditState(EnvState):
     arm: Int[Array, ""]
     """The last one pulled; −1 before the first pull."""
     reward: Float[Array, ""]
-    time: Int[Array, ""]
 
 
 class Bandit(TaskEnvironment[BanditState, BanditParams]):
@@ -43,7 +42,7 @@ class Bandit(TaskEnvironment[BanditState, BanditParams]):
         return BanditParams(jax.random.uniform(key, (self.arms,)))
 
     def reset_env(self, key: Array, params: BanditParams) -> tuple[Array, BanditState]:
-        state = BanditState(jnp.asarray(-1, jnp.int32), jnp.zeros(()), jnp.zeros((), jnp.int32))
+        state = BanditState(jnp.zeros((), jnp.int32), jnp.asarray(-1, jnp.int32), jnp.zeros(()))
         return jnp.ones(1), state
 
     def step_env(
@@ -51,7 +50,7 @@ class Bandit(TaskEnvironment[BanditState, BanditParams]):
     ) -> Transition[Array, BanditState]:
         mean = params.probabilities[action]
         reward = jax.random.bernoulli(key, mean).astype(float)
-        state = BanditState(jnp.asarray(action, jnp.int32), reward, state.time + 1)
+        state = BanditState(state.time + 1, jnp.asarray(action, jnp.int32), reward)
         return jnp.ones(1), state, reward, state.time >= self.pulls, {EXPECTED_REWARD: mean}
 
     def render(self, state: BanditState, params: BanditParams) -> np.ndarray:

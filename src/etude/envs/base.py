@@ -8,7 +8,7 @@ library, and behaves the same to the bit.
 import abc
 import dataclasses
 from functools import cached_property, partial
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,13 +16,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 
-@runtime_checkable
-class HasTime(Protocol):
-    @property
-    def time(self) -> Int[Array, ""]: ...
+class EnvState(eqx.Module):
+    time: Int[Array, ""]
+    """Steps since the episode began."""
 
 
-State = TypeVar("State", bound=HasTime)
+State = TypeVar("State", bound=EnvState)
 Params = TypeVar("Params")
 Observation = TypeVar("Observation")
 

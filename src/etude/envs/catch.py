@@ -1,20 +1,18 @@
 """Catch: a pellet falls down a board, and the paddle at the bottom should be under it."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from etude.envs.base import Action, EnvParams, TimeLimited, Transition
+from etude.envs.base import Action, EnvParams, EnvState, TimeLimited, Transition
 from etude.envs.pictures import board
 
 
-class CatchState(eqx.Module):
+class CatchState(EnvState):
     pellet_row: Int[Array, ""]
     pellet_column: Int[Array, ""]
     paddle: Int[Array, ""]
-    time: Int[Array, ""]
 
 
 class Catch(TimeLimited[CatchState]):
@@ -35,7 +33,7 @@ class Catch(TimeLimited[CatchState]):
     def reset_env(self, key: Array, params: EnvParams) -> tuple[Array, CatchState]:
         column = jax.random.randint(key, (), 0, self.columns)
         zero = jnp.zeros((), jnp.int32)
-        state = CatchState(zero, column, jnp.asarray(self.columns // 2, jnp.int32), zero)
+        state = CatchState(zero, zero, column, jnp.asarray(self.columns // 2, jnp.int32))
         return self._observe(state), state
 
     def step_env(
@@ -43,7 +41,7 @@ class Catch(TimeLimited[CatchState]):
     ) -> Transition[Array, CatchState]:
         paddle = jnp.clip(state.paddle + action - 1, 0, self.columns - 1)
         row = state.pellet_row + 1
-        state = CatchState(row, state.pellet_column, paddle, state.time + 1)
+        state = CatchState(state.time + 1, row, state.pellet_column, paddle)
         landed = row == self.rows - 1
         outcome = jnp.where(paddle == state.pellet_column, 1.0, -1.0)
         return self._observe(state), state, jnp.where(landed, outcome, 0.0), landed, {}

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from etude.envs import pictures
-from etude.envs.base import Action, TaskEnvironment, Transition
+from etude.envs.base import Action, EnvState, TaskEnvironment, Transition
 
 NORMAL, GOAL, ICE, DEATH, WALL, DOOR, KEY, TELEPORTER, ENERGY = range(9)
 TILES = 9
@@ -24,59 +24,27 @@ REFILL = 8
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """How many tiles of each kind a board has; shares are of all its tiles."""
-
     size: int
-    goals: int
     horizon: int
     """Steps in an episode."""
-    death: float
-    ice: float
+    tiles: dict[int, int]
+    """How many of each kind there are; the others are normal."""
     energy: int = 0
     """At the start; 0 if there is no limit."""
-    energy_tiles: float = 0.0
-    walls: float = 0.0
-    teleporters: int = 0
-    """Pairs: 0 or 1."""
-    keys: int = 0
-    """Keys, each with a door: 0 or 1."""
     permute_actions: bool = False
 
     @property
     def cells(self) -> int:
         return self.size**2
 
-    def counts(self) -> dict[int, int]:
-        """Of each kind of tile that is not normal."""
-        return {
-            GOAL: self.goals,
-            ICE: round(self.ice * self.cells),
-            DEATH: round(self.death * self.cells),
-            WALL: round(self.walls * self.cells),
-            DOOR: self.keys,
-            KEY: self.keys,
-            TELEPORTER: 2 * self.teleporters,
-            ENERGY: round(self.energy_tiles * self.cells),
-        }
 
-
+_EASY = {GOAL: 3, ICE: 4, DEATH: 4}
+_MEDIUM = {GOAL: 1, ICE: 5, DEATH: 5, TELEPORTER: 2, ENERGY: 2}
+_HARD = {GOAL: 3, ICE: 10, DEATH: 15, WALL: 10, DOOR: 1, KEY: 1, ENERGY: 10}
 LEVELS = {
-    "easy": Level(size=5, goals=3, horizon=25, death=0.15, ice=0.15),
-    "medium": Level(
-        size=7, goals=1, horizon=50, death=0.1, ice=0.1, energy=8, energy_tiles=0.05, teleporters=1
-    ),
-    "hard": Level(
-        size=10,
-        goals=3,
-        horizon=100,
-        death=0.15,
-        ice=0.1,
-        energy=12,
-        energy_tiles=0.1,
-        walls=0.1,
-        keys=1,
-        permute_actions=True,
-    ),
+    "easy": Level(size=5, horizon=25, tiles=_EASY),
+    "medium": Level(size=7, horizon=50, tiles=_MEDIUM, energy=8),
+    "hard": Level(size=10, horizon=100, tiles=_HARD, energy=12, permute_actions=True),
 }
 
 
@@ -93,7 +61,7 @@ class KrazyTask(eqx.Module):
     """Where a basic move ends, without the key and with it: all that the board says of moves."""
 
 
-class KrazyState(eqx.Module):
+class KrazyState(EnvState):
     cell: Int[Array, ""]
     has_key: Bool[Array, ""]
     energy: Int[Array, ""]
@@ -104,7 +72,6 @@ class KrazyState(eqx.Module):
     goals: Int[Array, ""]
     """Reached so far."""
     dead: Bool[Array, ""]
-    time: Int[Array, ""]
 
 
 class KrazyWorld(TaskEnvironment[KrazyState, KrazyTask]):
@@ -262,7 +229,7 @@ def draw_board(key: PRNGKeyArray, level: Level) -> Board:
 
     def draw(key: PRNGKeyArray) -> Board:
         cells = jax.random.permutation(key, level.cells)
-        kinds = np.repeat(list(level.counts()), list(level.counts().values()))
+        kinds = np.repeat(list(level.tiles), list(level.tiles.values()))
         board = jnp.full(level.cells, NORMAL, jnp.int32)
         board = board.at[cells[1 : 1 + len(kinds)]].set(jnp.asarray(kinds, jnp.int32))
         return Board(board, cells[0].astype(jnp.int32), landings(board, level.size))

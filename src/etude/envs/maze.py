@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from etude.envs import pictures
-from etude.envs.base import Action, TaskEnvironment, Transition
+from etude.envs.base import Action, EnvState, TaskEnvironment, Transition
 from etude.envs.krazy_world import DIRECTIONS
 
 WALL_PENALTY = 1e-3
@@ -19,12 +19,11 @@ class MazeTask(eqx.Module):
     goal: Int[Array, "2"]
 
 
-class MazeState(eqx.Module):
+class MazeState(EnvState):
     place: Int[Array, "2"]
     action: Int[Array, ""]
     """The last one; −1 at the start of an episode."""
     reward: Float[Array, ""]
-    time: Int[Array, ""]
 
 
 class Maze(TaskEnvironment[MazeState, MazeTask]):
@@ -54,8 +53,8 @@ class Maze(TaskEnvironment[MazeState, MazeTask]):
         return MazeTask(carve(maze_key, self.rooms), start, goal)
 
     def reset_env(self, key: Array, params: MazeTask) -> tuple[Array, MazeState]:
-        action = jnp.asarray(-1, jnp.int32)
-        state = MazeState(params.start, action, jnp.zeros(()), jnp.zeros((), jnp.int32))
+        time, action = jnp.zeros((), jnp.int32), jnp.asarray(-1, jnp.int32)
+        state = MazeState(time, params.start, action, jnp.zeros(()))
         return self._observe(state, params), state
 
     def step_env(
@@ -67,7 +66,7 @@ class Maze(TaskEnvironment[MazeState, MazeTask]):
         at_goal = jnp.all(place == params.goal)
         step = 1.0 / self.horizon
         reward = jnp.where(at_goal, 1.0 + step, 0.0) - WALL_PENALTY * blocked - step
-        state = MazeState(place, jnp.asarray(action, jnp.int32), reward, state.time + 1)
+        state = MazeState(state.time + 1, place, jnp.asarray(action, jnp.int32), reward)
         return self._observe(state, params), state, reward, at_goal, {}
 
     def is_truncated(self, state: MazeState, params: MazeTask) -> Bool[Array, ""]:

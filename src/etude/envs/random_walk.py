@@ -1,19 +1,17 @@
 """Sutton's random walk, whose left end changes what it pays: a prediction problem."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from etude.envs.base import Action, EnvParams, TimeLimited, Transition
+from etude.envs.base import Action, EnvParams, EnvState, TimeLimited, Transition
 from etude.envs.pictures import board
 
 
-class WalkState(eqx.Module):
+class WalkState(EnvState):
     place: Int[Array, ""]
     """From 0 to states + 1, both ends included."""
-    time: Int[Array, ""]
     clock: Int[Array, ""]
     """Steps over all episodes: it decides what the left end pays."""
 
@@ -46,14 +44,14 @@ class RandomWalk(TimeLimited[WalkState]):
 
     def reset_env(self, key: Array, params: EnvParams) -> tuple[Array, WalkState]:
         zero = jnp.zeros((), jnp.int32)
-        state = WalkState(jnp.asarray((self.states + 1) // 2, jnp.int32), zero, zero)
+        state = WalkState(zero, jnp.asarray((self.states + 1) // 2, jnp.int32), zero)
         return self._observe(state), state
 
     def step(self, key: Array, state: WalkState, action: Action, params: EnvParams | None = None):  # type: ignore[override]
         """As always, but the clock goes on when an episode ends."""
         clock = state.clock + 1
         observation, state, *rest = super().step(key, state, action, params)
-        return observation, WalkState(state.place, state.time, clock), *rest
+        return observation, WalkState(state.time, state.place, clock), *rest
 
     def step_env(
         self, key: Array, state: WalkState, action: Action, params: EnvParams
@@ -61,7 +59,7 @@ class RandomWalk(TimeLimited[WalkState]):
         place = state.place + jnp.where(jax.random.bernoulli(key), 1, -1)
         right, left = place == self.states + 1, place == 0
         reward = jnp.where(right, 1.0, jnp.where(left, self.left_reward(state.clock), 0.0))
-        state = WalkState(place, state.time + 1, state.clock + 1)
+        state = WalkState(state.time + 1, place, state.clock + 1)
         return self._observe(state), state, reward, right | left, {}
 
     def _observe(self, state: WalkState) -> Float[Array, " states"]:

@@ -1,18 +1,13 @@
 """A chain that alternates between noise and a small signal: what is worth looking ahead to?"""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from etude.envs.base import Action, EnvParams, TimeLimited, Transition
-
-
-class ChainState(eqx.Module):
-    time: Int[Array, ""]
+from etude.envs.base import Action, EnvParams, EnvState, TimeLimited, Transition
 
 
-class SignalChain(TimeLimited[ChainState]):
+class SignalChain(TimeLimited[EnvState]):
     """`length` steps without a choice: in turn noise of mean 0, and a reward of `signal`.
 
     After Xu et al., "Meta-gradient reinforcement learning" (arXiv 1805.09801): a discount that
@@ -38,17 +33,17 @@ class SignalChain(TimeLimited[ChainState]):
     def observations(self) -> Float[Array, "length length"]:
         return jnp.eye(self.length)
 
-    def reset_env(self, key: Array, params: EnvParams) -> tuple[Array, ChainState]:
-        state = ChainState(jnp.zeros((), jnp.int32))
+    def reset_env(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
+        state = EnvState(jnp.zeros((), jnp.int32))
         return self._observe(state), state
 
     def step_env(
-        self, key: Array, state: ChainState, action: Action, params: EnvParams
-    ) -> Transition[Array, ChainState]:
+        self, key: Array, state: EnvState, action: Action, params: EnvParams
+    ) -> Transition[Array, EnvState]:
         noise = self.noise * jax.random.normal(key)
         reward = jnp.where(self.noisy()[state.time], noise, self.signal)
-        state = ChainState(state.time + 1)
+        state = EnvState(state.time + 1)
         return self._observe(state), state, reward, state.time >= self.length, {}
 
-    def _observe(self, state: ChainState) -> Float[Array, " length"]:
+    def _observe(self, state: EnvState) -> Float[Array, " length"]:
         return jax.nn.one_hot(state.time, self.length)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from etude.core.types import EXPECTED_REWARD
 from etude.envs import pictures
-from etude.envs.base import Action, TaskEnvironment, Transition
+from etude.envs.base import Action, EnvState, TaskEnvironment, Transition
 
 
 class MDPTask(eqx.Module):
@@ -17,9 +17,8 @@ class MDPTask(eqx.Module):
     """Their means; what is paid has unit variance around them."""
 
 
-class MDPState(eqx.Module):
+class MDPState(EnvState):
     place: Int[Array, ""]
-    time: Int[Array, ""]
 
 
 class TabularMDP(TaskEnvironment[MDPState, MDPTask]):
@@ -52,7 +51,7 @@ class TabularMDP(TaskEnvironment[MDPState, MDPTask]):
         mean = params.rewards[state.place, action]
         reward = mean + jax.random.normal(reward_key)
         place = jax.random.categorical(place_key, jnp.log(params.transitions[state.place, action]))
-        state = MDPState(place.astype(jnp.int32), state.time + 1)
+        state = MDPState(state.time + 1, place.astype(jnp.int32))
         info = {EXPECTED_REWARD: mean}
         return self._observe(state), state, reward, state.time >= self.horizon, info
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from etude.core.trees import choose
 from etude.core.types import EXPECTED_REWARD
-from etude.envs.base import Action, Environment, Transition
+from etude.envs.base import Action, Environment, EnvState, Transition
 
 
 @runtime_checkable
@@ -53,7 +53,7 @@ class Seen(eqx.Module):
     """What was done where, and what it brought: products of `before`, `action` and `reward`."""
 
 
-class TrialState(eqx.Module):
+class TrialState(EnvState):
     task: PyTree[Array]
     inner: PyTree[Array]
     """The state of the task's environment."""
@@ -63,7 +63,6 @@ class TrialState(eqx.Module):
     episode_time: Int[Array, ""]
     last: PyTree[Array]
     """The state that the last episode ended in; at first, that of the start."""
-    time: Int[Array, ""]
 
 
 class Trials(Environment[TrialState, PyTree, Seen]):
@@ -112,7 +111,7 @@ class Trials(Environment[TrialState, PyTree, Seen]):
         zero = jnp.zeros(())
         seen = self._see(observation, nothing, jnp.zeros(self.num_actions), zero, zero)
         count = jnp.zeros((), jnp.int32)
-        return seen, TrialState(task, inner, seen, count, count, inner, count)
+        return seen, TrialState(count, task, inner, seen, count, count, inner)
 
     def step_env(
         self, key: Array, state: TrialState, action: Action, params: PyTree

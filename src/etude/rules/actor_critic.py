@@ -78,7 +78,8 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
     ) -> tuple[ActorCriticTargets, Moments]:
         """The targets for any γ and λ; apart from these, all they come from is constant."""
         prediction = jax.lax.stop_gradient(agent.predict(agent.unroll(rollout)))
-        value = self._value(prediction["value"])
+        value, bins = prediction["value"], self.config.bins
+        value = categorical_mean(value, self.config.max_value) if bins else value[..., 0]
         if not self.config.bootstrap:
             value = value.at[-1].set(0.0)
         rho = rollout.importance_ratio(prediction["pi"][:-1])
@@ -102,11 +103,6 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         total = pi_loss + config.value_cost * value_loss - config.entropy_cost * bonus
         metrics = {"pi_loss": pi_loss, "value_loss": value_loss, "entropy": bonus}
         return total, {name: rollout.mean(x) for name, x in metrics.items()}
-
-    def _value(self, output: Float[Array, "T1 B n"]) -> Float[Array, "T1 B"]:
-        if self.config.bins:
-            return categorical_mean(output, self.config.max_value)
-        return output[..., 0]
 
 
 def scalar_critic(entropy_cost: float, value_cost: float, normalise: bool = True) -> ActorCritic:
