@@ -13,7 +13,7 @@ from etude.core.moments import Moments
 from etude.core.returns import categorical_mean, two_hot_cross_entropy, vtrace
 from etude.core.rule import Loss, Rule
 from etude.core.types import Rollout
-from etude.settings import check_types, is_cost, is_odd_bins, is_positive, is_share, require
+from etude.settings import check, is_odd_bins, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +38,10 @@ class ActorCriticConfig:
     after the rollout count as 0."""
 
     def __post_init__(self):
-        check_types(self)
-        require(self, "discount td_lambda", is_share, "from 0 to 1")
-        require(self, "entropy_cost value_cost", is_cost, "0 or more")
+        check(
+            self, share="discount td_lambda", cost="entropy_cost value_cost", positive="max_value"
+        )
         require(self, "bins", lambda x: x == 0 or is_odd_bins(x), "0, or an odd number from 3")
-        require(self, "max_value", is_positive, "a positive number")
 
 
 class ActorCriticTargets(eqx.Module):

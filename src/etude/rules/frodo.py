@@ -12,7 +12,7 @@ from etude.core.nn import LSTM, Linear
 from etude.core.rule import Loss, Rule, fitted_to
 from etude.core.types import Rollout
 from etude.rules.actor_critic import ActorCritic, ActorCriticTargets, scalar_critic
-from etude.settings import check_types, is_cost, is_count, is_share, require
+from etude.settings import check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,10 +39,8 @@ class FrodoConfig:
     """Number of axes of each part of an observation; inferred from the environment."""
 
     def __post_init__(self):
-        check_types(self)
-        require(self, "hidden", is_count, "at least 1")
-        require(self, "discount", is_share, "from 0 to 1")
-        require(self, "entropy_cost value_cost consistency", is_cost, "0 or more")
+        costs = "entropy_cost value_cost consistency"
+        check(self, count="hidden", share="discount", cost=costs)
 
     def fitted(self, observation: PyTree | None) -> "FrodoConfig":
         """For an environment with such observations."""

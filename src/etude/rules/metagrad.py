@@ -13,7 +13,7 @@ from etude.core.moments import Moments
 from etude.core.rule import Loss, Rule, fitted_to
 from etude.core.types import Context, Rollout
 from etude.rules.actor_critic import ActorCritic, ActorCriticTargets, scalar_critic
-from etude.settings import check_types, is_cost, require
+from etude.settings import check, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +38,8 @@ class MetaGradConfig:
     """Number of axes of each part of an observation; inferred from the environment."""
 
     def __post_init__(self):
-        check_types(self)
+        check(self, cost="entropy_cost value_cost")
         require(self, "discount td_lambda", lambda x: 0 < x < 1, "above 0 and below 1")
-        require(self, "entropy_cost value_cost", is_cost, "0 or more")
 
     def fitted(self, observation: PyTree | None) -> "MetaGradConfig":
         """For an environment with such observations."""
