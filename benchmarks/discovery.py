@@ -17,7 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from benchmarks.measure import Measured, measure
 from etude import envs, rules
@@ -32,6 +32,7 @@ from etude.meta.config import Memory
 from etude.meta.discovery.meta_value import MetaValue
 from etude.meta.discovery.problem import Discovery, Lifetime
 from etude.meta.gradient import meta_gradient, record
+from etude.rules import Rule
 
 ENVS, STEPS, VALIDATION_STEPS = 32, 16, 32
 NETWORK = NetworkConfig(torso=(512, 512), model=256, head=256)
@@ -59,7 +60,7 @@ class Case:
     mixed_mode: bool = True
 
 
-def start(task: Task, rule, key):
+def start(task: Task, rule: Rule, key: PRNGKeyArray) -> tuple[Lifetime, Actors]:
     """An agent at the start of its life, with the environments it acts in."""
     keys = jax.random.split(key, 3)
     heads = rule.heads(task.num_actions)
@@ -80,7 +81,9 @@ def cut(rollout: Rollout, at: Int[Array, "*N T"]) -> Rollout:
     )
 
 
-def agent_step(case: Case, task: Task, rule, lifetime: Lifetime, actors: Actors, key):
+def agent_step(
+    case: Case, task: Task, rule: Rule, lifetime: Lifetime, actors: Actors, key: PRNGKeyArray
+):
     """One agent acts and learns; the gradient says how the rule should change."""
     steps = case.updates * STEPS
     agent, length = lifetime.learner.agent, steps + VALIDATION_STEPS
@@ -92,7 +95,7 @@ def agent_step(case: Case, task: Task, rule, lifetime: Lifetime, actors: Actors,
     return result, actors
 
 
-def run(case: Case, rule) -> Measured:
+def run(case: Case, rule: Rule) -> Measured:
     task = envs.make(case.env)
     init = functools.partial(start, task, rule)
     step = functools.partial(agent_step, case, task)
@@ -126,7 +129,7 @@ def main() -> None:
             f"{m.compile_s:9.1f} {m.ms:8.1f}",
             flush=True,
         )
-        table[name] = {"units": m.units, "temp_mb": m.temp_mb, "compile_s": m.compile_s}
+        table[name] = m.figures()
     print(json.dumps(table))
 
 

@@ -120,21 +120,13 @@ class ActionModel(eqx.Module):
     lstm: LSTM
     heads: dict[str, MLP]
 
-    def __init__(
-        self,
-        inputs: int,
-        num_actions: int,
-        heads: Mapping[str, int],
-        config: NetworkConfig,
-        *,
-        key: PRNGKeyArray,
-    ):
-        root_key, lstm_key, *head_keys = jax.random.split(key, 2 + len(heads))
-        self.root = Linear(inputs, config.model, key=root_key)
+    def __init__(self, num_actions: int, heads: Heads, config: NetworkConfig, *, key: PRNGKeyArray):
+        root_key, lstm_key, *head_keys = jax.random.split(key, 2 + len(heads.action))
+        self.root = Linear(config.torso[-1], config.model, key=root_key)
         self.lstm = LSTM(num_actions, config.model, key=lstm_key)
         self.heads = {
             name: MLP(config.model, (config.head, size), key=k)
-            for (name, size), k in zip(sorted(heads.items()), head_keys, strict=True)
+            for (name, size), k in zip(sorted(heads.action.items()), head_keys, strict=True)
         }
 
     def start(self, embedding: Embedding) -> ModelStart:
@@ -169,22 +161,18 @@ class Agent(eqx.Module):
     ):
         """`observation`: arrays or `ShapeDtypeStruct`s of one observation, without batch axes."""
         torso_key, model_key, *head_keys = jax.random.split(key, 2 + len(heads.state))
-        embedding = config.torso[-1]
         self.num_actions = num_actions
         self.torso = Torso(observation, config, heads.context, key=torso_key)
         self.memory = None
         if config.memory != "none":
-            key = jax.random.fold_in(torso_key, 1)
-            self.memory = Memory(
-                embedding, config.memory, config.memory_size, config.gated, key=key
-            )
+            self.memory = Memory(config, key=jax.random.fold_in(torso_key, 1))
         self.head = {
-            name: Linear(embedding, size, key=k, std=HEAD_STD)
+            name: Linear(config.torso[-1], size, key=k, std=HEAD_STD)
             for (name, size), k in zip(sorted(heads.state.items()), head_keys, strict=True)
         }
         self.model = None
         if heads.action:
-            self.model = ActionModel(embedding, num_actions, heads.action, config, key=model_key)
+            self.model = ActionModel(num_actions, heads, config, key=model_key)
 
     def start(self, *batch: int) -> PyTree[Array]:
         """What is remembered at the start of an episode; without memory, a tree without leaves."""

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from etude.core.config import NetworkConfig
 from etude.core.nn import GRU, LSTM, Hidden, Linear
 from etude.core.trees import choose
 
@@ -26,14 +27,13 @@ class Memory(eqx.Module):
     read: Linear
     gate: Linear | None
 
-    def __init__(
-        self, features: int, kind: str, size: int, gated: bool = False, *, key: PRNGKeyArray
-    ):
+    def __init__(self, config: NetworkConfig, *, key: PRNGKeyArray):
+        features, size = config.torso[-1], config.memory_size
         cell_key, read_key = jax.random.split(key)
-        self.cell = CELLS[kind](features, size, key=cell_key)
+        self.cell = CELLS[config.memory](features, size, key=cell_key)
         self.read = Linear(size + features, features, key=read_key)
         gate_key = jax.random.fold_in(read_key, 1)
-        self.gate = Linear(features, features, key=gate_key) if gated else None
+        self.gate = Linear(features, features, key=gate_key) if config.gated else None
 
     def start(self, *batch: int) -> PyTree[Array]:
         """Nothing remembered yet."""

@@ -17,6 +17,7 @@ from etude import plugins
 from etude.core.rule import Rule
 from etude.errors import UserError, reason
 from etude.rules import names
+from etude.rules.disco import weights
 from etude.rules.names import KINDS, PUBLISHED, Kind, kind_called
 from etude.runs.arrays import write_arrays
 from etude.runs.folder import IMPORT_FROM
@@ -106,9 +107,7 @@ def _load_published(name: str, settings: dict[str, str]) -> Rule:
     """A rule whose parameters come from a file, someone else's or one of ours."""
     if name not in PUBLISHED:
         return _load_file(names.find_file(name), settings)
-    from etude.rules.disco.weights import load_disco103
-
-    return load_disco103(_configured(KINDS[PUBLISHED[name]], settings, f"Rule {name}"))
+    return weights.load_disco103(_configured(KINDS[PUBLISHED[name]], settings, f"Rule {name}"))
 
 
 # --- From a rule to its kind ----------------------------------------------------------------------
@@ -197,9 +196,7 @@ def _load_file(path: Path, settings: dict[str, str]) -> Rule:
     if IMPORT_FROM in header:
         plugins.look_in(str(header[IMPORT_FROM]))
     if names.is_published_format(arrays):  # weights as DeepMind publishes them
-        from etude.rules.disco.weights import from_published
-
-        return from_published(arrays, _configured(kind, settings, owner), str(path))
+        return weights.from_published(arrays, _configured(kind, settings, owner), str(path))
     try:
         config = _config_class(kind)(**lists_to_tuples(header["config"]))
         config = replace_fields(config, settings, owner)
