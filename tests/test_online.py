@@ -91,7 +91,7 @@ def played_under(rule, seed=0, **size) -> Rollout:
     return dataclasses.replace(rollout, context=told)
 
 
-@pytest.mark.usefixtures("x64")
+@pytest.mark.usefixtures("x64", "one_loop")
 @pytest.mark.parametrize("case", CASES)
 def test_finite_differences(case, monkeypatch):
     create, settings = CASES[case]
@@ -117,7 +117,7 @@ class Pinned(ActorCritic):
         return self.constant, state
 
 
-@pytest.mark.usefixtures("x64")
+@pytest.mark.usefixtures("x64", "one_loop")
 @pytest.mark.parametrize(
     "create, number",
     [
