@@ -342,6 +342,7 @@ def test_a_run_keeps_its_best_rule_and_goes_on_to_the_same_bits(tmp_path):
     start_rule = random_like(lambda: Disco(CONFIG, key=jax.random.key(0)))
     rules.save(tmp_path / "start.npz", start_rule)
     settings = TINY | dict(replay=0.5, replay_capacity=8, from_=str(tmp_path / "start.npz"))
+    settings |= dict(inner_updates=9, budgets=(1000, 500))  # few updates have more to compile
     discovery = DiscoveryRun.create(DiscoverConfig(**settings))
     whole = execute(discovery, start_run(discovery, str(tmp_path / "whole"))).summary
     half = start_run(discovery, str(tmp_path / "half"))

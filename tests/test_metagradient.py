@@ -250,7 +250,7 @@ def test_finite_differences_of_a_learned_discount(learned_discount, monkeypatch)
 @pytest.mark.usefixtures("one_loop")
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_finite_differences_through_an_agent_with_memory(cell, x64, monkeypatch):
-    network = NetworkConfig(torso=(6, 5), memory=cell, memory_size=3)
+    network = NetworkConfig(torso=(6,), memory=cell, memory_size=3)
 
     def remembered(seed: int) -> Rollout:
         random, rollout = np.random.default_rng(seed), make_rollout(seed)
