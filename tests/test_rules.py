@@ -84,7 +84,7 @@ def test_disco_finds_the_action_values(disco103, probe):
 
 @pytest.mark.slow
 def test_disco_finds_the_best_action(disco103):
-    result = train("tests.probes:MatchSign", disco103, steps=32_000, learning_rate=1e-2, **SMALL)
+    result = train("tests.probes:MatchSign", disco103, steps=64_000, learning_rate=1e-2, **SMALL)
     assert result.summary["final_return"]["mean"] > 0.95
 
 
