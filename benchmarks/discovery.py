@@ -56,7 +56,7 @@ class Case:
     agents: int
     updates: int
     env: str = "catch:rows=5,columns=5"
-    memory: Memory = "each"
+    memory: Memory = "nested"
     mixed_mode: bool = True
 
 

@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from etude.core.agent import Agent
-from etude.core.remat import keep
+from etude.core.kept import keep
 from etude.core.rule import Rule
 from etude.core.types import Metrics, Rollout
 

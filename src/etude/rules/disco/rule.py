@@ -9,9 +9,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from etude.core.agent import Agent, Heads
 from etude.core.distributions import entropy, kl_divergence, select_action
+from etude.core.kept import keep
 from etude.core.moments import Moments
 from etude.core.nn import LSTMState
-from etude.core.remat import keep
 from etude.core.returns import categorical_mean, retrace, two_hot_cross_entropy
 from etude.core.rule import Rule
 from etude.core.types import Metrics, Predictions, Rollout
