@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: test lint demo lock clean
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=10
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -8,19 +8,23 @@ from typing import TypeVar
 # Before JAX is imported, here and in the processes that tests start: nearly all the time of the
 # tests is compilation, and the programs are small.
 os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    " --xla_cpu_parallel_codegen_split_count=1",
 )
+
+# A program is compiled once, whichever tests, pytest workers and processes they start use it: all
+# inherit these variables from the process that comes here first.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    _cache = tempfile.TemporaryDirectory(prefix="etude-tests-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-
-# Programs that several tests use are compiled once. Each pytest worker has its own cache.
-_cache = tempfile.TemporaryDirectory(prefix="etude-tests-")
-jax.config.update("jax_compilation_cache_dir", _cache.name)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 settings.register_profile(
     "etude",
@@ -37,6 +41,15 @@ settings.load_profile("etude")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 Tree = TypeVar("Tree")
+
+
+@pytest.fixture(scope="module")
+def one_loop():
+    """In a meta-gradient the first update is in the loop like all others, which leaves less to
+    compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("etude.meta.gradient.FEW", 0)
+        yield
 
 
 @pytest.fixture

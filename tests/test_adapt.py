@@ -31,8 +31,8 @@ def small(algo, **settings):
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ["emaml", "erl2"])
 def test_a_run_that_stops_goes_on_to_the_same_bits(algo, tmp_path):
-    whole = execute(AdaptRun.create(small(algo, seeds=2))).summary
     work = AdaptRun.create(small(algo, seeds=2))
+    whole = execute(work).summary
     folder = start(work, str(tmp_path / "run"))
     seen = []
     stopped = execute(work, folder, report=seen.append, should_stop=lambda: len(seen) >= 2)
@@ -58,7 +58,7 @@ def test_emaml_learns_to_adapt_to_the_better_arm():
 
 
 def test_test_tasks_are_not_those_learned_from():
-    work = AdaptRun.create(small("maml", train_tasks=5))
+    work = AdaptRun.untraced(small("maml", train_tasks=5))
     train, test = (np.asarray(x.probabilities) for x in work._pools)
     assert train.shape == (5, 2) and test.shape == (8, 2)
     assert not set(train.ravel()) & set(test.ravel())
@@ -67,7 +67,7 @@ def test_test_tasks_are_not_those_learned_from():
 
 
 def test_trials_are_on_the_tasks_that_there_are_to_learn_from():
-    work = AdaptRun.create(small("rl2", train_tasks=5))
+    work = AdaptRun.untraced(small("rl2", train_tasks=5))
     state = jax.tree.map(lambda x: x[0], work.init())
     for _ in range(3):
         state, _ = jax.jit(work.method.iterate)(state, work._pools)
@@ -181,9 +181,9 @@ def test_maml_adapts_by_the_gradient_of_standardised_advantages_over_the_horizon
         likelihood = log_prob(logits, batch.episodes.action)
         return jnp.sum(likelihood * jnp.asarray(scaled)) / mask.size
 
-    up = jax.grad(gain)(policy.agent)
+    up = jax.jit(jax.grad(gain))(policy.agent)
     expected = jax.tree.map(lambda x, g: x + 5.0 * g, policy.agent, up)
-    ours = method._adapt(policy.agent, policy.rates, batch)
+    ours = jax.jit(method._adapt)(policy.agent, policy.rates, batch)
     for a, b in zip(*map(jax.tree.leaves, (ours, expected)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
@@ -217,9 +217,9 @@ def test_tasks_may_be_ones_own(algo):
 
 
 def test_learned_rates_have_gradients():
-    work = AdaptRun.create(small("maml", learn_rates=True))
+    work = AdaptRun.untraced(small("maml", learn_rates=True))
     method, state = work.method, jax.tree.map(lambda x: x[0], work.init())
-    played, _ = method.collect(
+    played, _ = jax.jit(method.collect)(
         state.policy, method._tasks(None, jax.random.key(0)), jax.random.key(1)
     )
     gradient, _ = jax.jit(jax.grad(method._loss, has_aux=True))(state.policy, played)
@@ -256,7 +256,7 @@ def test_the_policy_gradient_learns_from_a_batch_once():
 @pytest.mark.parametrize("algo", ["emaml", "erl2"])
 def test_a_policy_is_watched_while_it_adapts(algo):
     """Episodes of one task, each up to the state that it ended in."""
-    work = AdaptRun.create(small(algo, tasks="krazy_world"))
+    work = AdaptRun.untraced(small(algo, tasks="krazy_world"))
     policy = jax.tree.map(lambda x: x[0], work.init().policy)
     story = adapt_and_watch(work, policy, jax.random.key(1), episodes=3)
     assert len(story.episodes) == len(story.returns) == 3
@@ -296,7 +296,7 @@ def test_a_run_can_only_grow(tmp_path):
 
 
 def test_a_cosine_goes_to_0_over_the_run():
-    method = AdaptRun.create(small("maml", schedule="cosine", learning_rate=0.1)).method
+    method = AdaptRun.untraced(small("maml", schedule="cosine", learning_rate=0.1)).method
     steps = method.updates * method.optimiser_steps
     policy = method.new_policy(jax.random.key(0))
     state, ones = method.optimiser.init(policy), jax.tree.map(jnp.ones_like, policy)
@@ -309,7 +309,7 @@ def test_a_cosine_goes_to_0_over_the_run():
 
 
 def test_fresh_tasks_are_judged_with_intervals():
-    work = AdaptRun.create(small("rl2", seeds=2))
+    work = AdaptRun.untraced(small("rl2", seeds=2))
     policies = work.init().policy
     found = judged(work, policies, 50)
     assert found["fresh_tasks"] == 50 and len(found["after"]["per_seed"]) == 2

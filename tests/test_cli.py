@@ -25,7 +25,7 @@ LIVELY = [*SMALL, "--replay-share", "0.5", "--replay-capacity", "4096", "--log-e
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """One compilation cache for all, as users have it; no weights anywhere, no way out."""
+    """No weights anywhere, no way out."""
     cache = tmp_path_factory.mktemp("cache")
     return {
         **{k: v for k, v in os.environ.items() if k != "ETUDE_WEIGHTS_DIR"},
@@ -328,9 +328,10 @@ def kill_when(process, condition, folder):
 def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(environment, etude, tmp_path):
     """Kill points: before the first checkpoint, at random, and during a checkpoint's writing.
 
-    Compiled as users have it, not in the quick way of the other tests.
+    Compiled and cached as users have it, not in the quick way of the other tests.
     """
-    environment = environment | {"XLA_FLAGS": ""}
+    quick = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")
+    environment = {name: x for name, x in environment.items() if name not in quick}
     steps = ["--steps", 12_800, "--checkpoint-seconds", 0]
     assert etude("train", *LIVELY, *steps, "--out", "whole", env=environment).returncode == 0
     whole, run = tmp_path / "whole", tmp_path / "run"
@@ -356,6 +357,7 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(environment, etude,
     assert not (run / "summary.json").exists(), "the run ended before it could be killed"
     result = etude("train", *resume, env=environment)
     assert result.returncode == 0, result.stderr
+    assert any((Path(environment["XDG_CACHE_HOME"]) / "etude" / "xla").iterdir())
     assert digest(run) == digest(whole)
     assert logged(run) == logged(whole)
 

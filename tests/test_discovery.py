@@ -1,7 +1,6 @@
 """Discovery: the population's lifetimes, what each agent adds to the rule, stop and go on."""
 
 import dataclasses
-import json
 import os
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from etude.rules.actor_critic import ActorCritic
 from etude.rules.disco.rule import Disco
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
 from etude.runs import loop
+from etude.runs.arrays import read_arrays
 from etude.runs.folder import RunFolder
 from etude.runs.lifecycle import execute
 from etude.runs.lifecycle import start as start_run
@@ -229,7 +229,7 @@ def test_a_list_of_environments():
         (dict(envs="catch,catch:rows=5,catch"), "names catch twice"),
         (dict(from_="actor_critic"), "has no parameters"),
         (dict(from_="metagrad:per_state=true", envs="catch,bandit"), "observations of one form"),
-        (dict(conv=(4,), held_out="bandit", check_every=1), "convolutional torso needs"),
+        (dict(conv=(4,), held_out="bandit", check_every=1, from_="metagrad"), "torso needs"),
         (dict(from_="nowhere"), "There is no rule"),
         (dict(inner_updates=0), "inner_updates must be"),
         (dict(budgets=()), "budgets must be"),
@@ -292,44 +292,56 @@ class ScriptedCheck(Check):
         return outcomes(**{"catch:rows=4,columns=3": [0.0]})
 
 
-def scripted(rule, **settings) -> DiscoveryRun:
-    config = DiscoverConfig(**TINY | settings)
-    without = DiscoveryRun.create(dataclasses.replace(config, check_every=0), rule)
-    return dataclasses.replace(without, config=config, check=ScriptedCheck())
+@pytest.fixture(scope="module")
+def discovery(rule) -> DiscoveryRun:
+    return DiscoveryRun.create(DiscoverConfig(**TINY), rule)
+
+
+def same_programs(discovery: DiscoveryRun, **changes) -> DiscoveryRun:
+    """A run that differs in nothing that has to be compiled."""
+    other = dataclasses.replace(discovery, **changes)
+    programs = {name: getattr(discovery, name) for name in ("_traced", "_compiled", "_replace")}
+    vars(other).update(programs)
+    return other
+
+
+def scripted(discovery: DiscoveryRun, **settings) -> DiscoveryRun:
+    config = dataclasses.replace(discovery.config, **settings)
+    return same_programs(discovery, config=config, check=ScriptedCheck())
 
 
 @pytest.mark.parametrize("seconds", [1e-9, 100.0])
-def test_the_speed_of_the_machine_does_not_decide_what_is_checked(rule, monkeypatch, seconds):
+def test_the_speed_of_the_machine_does_not_decide_what_is_checked(discovery, monkeypatch, seconds):
     monkeypatch.setattr(loop, "PIECE_SECONDS", seconds)
     records = []
-    summary = execute(scripted(rule, check_every=2, log_every=5), log=records.append).summary
+    summary = execute(scripted(discovery, check_every=2, log_every=5), log=records.append).summary
     assert [r["updates"] for r in records] == [2, 4, 5, 6]
     assert [r["updates"] for r in records if "check" in r] == [2, 4, 6]
     assert (summary["best_meta_step"], summary["best_score"]) == (2, 1.0)
     assert summary["final_check"]["returns"]["catch:rows=4,columns=3"]["mean"] == 0.7
 
 
-def test_the_start_is_kept_if_nothing_better_is_found(rule):
-    discovery = scripted(rule, check_every=3)
-    discovery.check.returns = iter([0.9, 0.8, 0.7])
-    summary = execute(discovery).summary
+def test_the_start_is_kept_if_nothing_better_is_found(discovery, rule):
+    checked = scripted(discovery, check_every=3)
+    checked.check.returns = iter([0.9, 0.8, 0.7])
+    summary = execute(checked).summary
     assert summary["best_meta_step"] == 0
     assert summary["rule_sha256"] == rules.digest(rule)
 
 
-def test_before_the_first_check_the_latest_rule_is_the_one_to_show(rule):
-    state = scripted(rule, check_every=100)._init()
+def test_before_the_first_check_the_latest_rule_is_the_one_to_show(discovery, rule):
+    state = scripted(discovery, check_every=100).init()
     state = eqx.tree_at(lambda s: s.rule.gamma, state, jnp.array(0.7))
     assert kept_rule(state).gamma == jnp.array(0.7)
     checked = eqx.tree_at(lambda s: s.best_score, state, jnp.array(0.1))
     assert kept_rule(checked).gamma == rule.gamma
 
 
-def test_a_run_in_which_nothing_is_finite_stops():
+def test_a_run_in_which_nothing_is_finite_stops(discovery):
     rule = LearnedDiscount(jnp.array(jnp.nan), jnp.array(-0.5))
-    discovery = DiscoveryRun.create(DiscoverConfig(**TINY | dict(meta_steps=30)), rule)
+    config = dataclasses.replace(discovery.config, meta_steps=30)
     with pytest.raises(UserError, match="no agent had a finite meta-gradient"):
-        execute(discovery)
+        execute(same_programs(discovery, config=config, start=rule))
 
 
 def test_agents_of_the_population_are_told_what_the_rule_is_now(group):
@@ -343,20 +355,16 @@ def test_agents_of_the_population_are_told_what_the_rule_is_now(group):
         np.testing.assert_array_equal(told, expected)
 
 
-def kill_and_finish(run_path: Path) -> dict:
-    """Goes on in a process that is killed after its first piece of work, then in another one."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
-        "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir),  # type: ignore
-    }
-    arguments = (environment, run_path.parent, "--resume", run_path, "--checkpoint-seconds", 0)
-    process = start(*arguments, command="discover")
-    kill_when(process, lambda: len(logged(run_path)) == 2, run_path.parent)
+def go_on_and_be_killed(run_path: Path) -> None:
+    """In a process of its own, until a piece of its work is in the checkpoint."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    arguments = ("--resume", run_path, "--checkpoint-seconds", 0)
+    process = start(environment, run_path.parent, *arguments, command="discover")
+    before = (run_path / "checkpoint").stat().st_mtime_ns
+    saved = lambda: (run_path / "checkpoint").stat().st_mtime_ns > before  # noqa: E731
+    kill_when(process, saved, run_path.parent)
     assert not (run_path / "summary.json").exists(), "the run ended before it could be killed"
-    assert start(*arguments, command="discover").wait(timeout=300) == 0
-    assert logged(run_path) == [2, 4, 6]
-    return json.loads((run_path / "summary.json").read_text())
+    assert read_arrays(run_path / "checkpoint")[1]["updates"] == 4
 
 
 @pytest.mark.slow
@@ -364,20 +372,18 @@ def test_a_run_keeps_its_best_rule_and_goes_on_to_the_same_bits(tmp_path):
     start_rule = random_like(lambda: Disco(CONFIG, key=jax.random.key(0)))
     rules.save(tmp_path / "start.npz", start_rule)
     settings = TINY | dict(replay=0.5, replay_capacity=8, from_=str(tmp_path / "start.npz"))
+    settings |= dict(inner_updates=9, budgets=(1000, 500))  # few updates have more to compile
     discovery = DiscoveryRun.create(DiscoverConfig(**settings))
     whole = execute(discovery, start_run(discovery, str(tmp_path / "whole"))).summary
     half = start_run(discovery, str(tmp_path / "half"))
     middle = execute(discovery, half, should_stop=lambda: len(half.metrics()) == 1).summary
     assert middle["meta_steps"] == 2
     (tmp_path / "start.npz").unlink()  # the folder has all it needs
-    assert kill_and_finish(half.path)["rule_sha256"] == whole["rule_sha256"]
+    go_on_and_be_killed(half.path)
+    assert execute(discovery, half).summary["rule_sha256"] == whole["rule_sha256"]
+    assert logged(half.path) == [2, 4, 6]
 
-    checked = dataclasses.replace(
-        discovery,
-        config=dataclasses.replace(discovery.config, check_every=2),
-        check=ScriptedCheck(),
-    )
-    vars(checked).update({k: v for k, v in vars(discovery).items() if k == "_compiled"})
+    checked = scripted(discovery, check_every=2)
     folder = start_run(checked, str(tmp_path / "checked"))
     summary = execute(checked, folder).summary
     assert (summary["best_meta_step"], summary["best_score"]) == (2, 1.0)

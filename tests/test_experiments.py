@@ -1,6 +1,7 @@
 """Reproductions: their short versions run, and their verdicts say what the numbers say."""
 
 import dataclasses
+import functools
 import itertools
 import json
 from pathlib import Path
@@ -23,6 +24,8 @@ from etude.experiments import (
     Reproduction,
     Verdict,
     adaptation,
+    frodo,
+    metagrad,
     tables,
     trainings,
     write,
@@ -38,9 +41,17 @@ QUICK = Options(quick=True, seeds=2, seed=0)
 OF_TRAININGS = [x for x, y in EXPERIMENTS.items() if y.home.startswith(("adaptation", "tables"))]
 
 
+# Runs that several experiments compare others with.
+frodo_on_catch, frodo_errors = map(functools.cache, (frodo.frodo_on_catch, frodo.frodo_errors))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() - {*OF_TRAININGS}))
 def test_the_short_version_runs(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(frodo, "frodo_on_catch", frodo_on_catch)
+    errors = lambda options, say, **settings: frodo_errors(options, print, **settings)  # noqa: E731
+    monkeypatch.setattr(frodo, "frodo_errors", errors)
+    monkeypatch.setattr(metagrad, "GRID", (0.9, 0.99))
     monkeypatch.chdir(tmp_path)
     lines: list[str] = []
     result = EXPERIMENTS[name].run(QUICK, lines.append)
@@ -56,12 +67,27 @@ class Untrained(Training):
         return self.run.init().policy
 
 
+class Unused(AdaptRun):
+    """A run whose only policies are those at its start, so that they are judged once for all."""
+
+    @functools.cache  # noqa: B019
+    def init(self) -> Any:
+        return super().init()
+
+    @functools.cache  # noqa: B019
+    def judge_start(self, number: int) -> Any:
+        return super().judge(self.init().policy, number)
+
+    def judge(self, policies: Any, number: int, again: int = 0) -> Any:
+        return self.judge_start(number)
+
+
 def untrained(configs: dict[str, AdaptConfig], say: Any) -> dict[str, Trained]:
     """Twice the same, since each would be compiled anew, and not traced, since nothing trains."""
     found = {}
     for label, config in configs.items():
         task, config = envs.make(config.tasks), dataclasses.replace(config.filled(), seeds=1)
-        run = AdaptRun(config, make_method(task, config))
+        run = Unused(config, make_method(task, config))
         found[label] = Trained([Untrained(run, RunFolder(Path("nowhere")))] * 2)
     return found
 
@@ -77,6 +103,7 @@ def test_trainings_are_judged(name, tmp_path, monkeypatch):
     for module in (adaptation, tables):
         monkeypatch.setattr(module, "train_all", untrained)
     monkeypatch.setattr(adaptation, "FRESH_TASKS", 8)
+    monkeypatch.setattr(adaptation, "measured", functools.cache(adaptation.measured))
     monkeypatch.setattr(tables, "WIDTHS", (0.1,))
     monkeypatch.setattr(tables, "BANDITS", {(10, 5): tables.BANDITS[10, 5]})
     monkeypatch.setattr(Trained, "curve", flat_curve)

@@ -91,7 +91,7 @@ def played_under(rule, seed=0, **size) -> Rollout:
     return dataclasses.replace(rollout, context=told)
 
 
-@pytest.mark.usefixtures("x64")
+@pytest.mark.usefixtures("x64", "one_loop")
 @pytest.mark.parametrize("case", CASES)
 def test_finite_differences(case, monkeypatch):
     create, settings = CASES[case]
@@ -117,7 +117,7 @@ class Pinned(ActorCritic):
         return self.constant, state
 
 
-@pytest.mark.usefixtures("x64")
+@pytest.mark.usefixtures("x64", "one_loop")
 @pytest.mark.parametrize(
     "create, number",
     [
@@ -269,6 +269,7 @@ def test_a_schedule_counts_the_updates_of_the_agent():
     assert sizes[-1] < 1e-4
 
 
+@pytest.mark.usefixtures("one_loop")
 def test_every_seed_starts_from_its_own_rule():
     start = api.setup(rule="frodo", seeds=2, **SMALL).rule
     assert (start.out.w[0] != start.out.w[1]).any()
@@ -276,6 +277,7 @@ def test_every_seed_starts_from_its_own_rule():
     np.testing.assert_array_equal(alone.out.w[0], start.out.w[0])
 
 
+@pytest.mark.usefixtures("one_loop")
 @pytest.mark.parametrize("rule", ["frodo", Frodo(key=jax.random.key(5))], ids=["name", "object"])
 def test_a_folder_starts_from_the_same_rules_before_there_is_a_checkpoint(rule, tmp_path):
     setup = api.setup(rule=rule, seeds=2, **SMALL | dict(learn_rule=True, steps=64))

@@ -74,7 +74,7 @@ def disco103():
 @pytest.mark.parametrize("probe", ["DelayedReward", "EndlessReward"])
 def test_disco_finds_the_action_values(disco103, probe):
     seen, values = values_of(probe, 0.5)
-    result = train(f"tests.probes:{probe}", disco103, steps=64_000, learning_rate=1e-2, **SMALL)
+    result = train(f"tests.probes:{probe}", disco103, steps=32_000, learning_rate=1e-2, **SMALL)
     agent = result.agent()
     embedding = agent.torso(jnp.asarray(seen)[:, None])
     prediction = agent.predict_actions(agent.consider(embedding))
