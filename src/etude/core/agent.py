@@ -223,7 +223,7 @@ class Agent(eqx.Module):
         return self.model.start(embedding)
 
     def predict_action(self, start: ModelStart, action: Int[Array, "*batch"]) -> Predictions:
-        """The action model's heads for one action a state: what a loss needs."""
+        """The action model's heads for one action per state: what a loss needs."""
         assert self.model is not None
         one_hot = jax.nn.one_hot(action, self.num_actions, dtype=start.cell.dtype)
         return self.model.step(start, one_hot)

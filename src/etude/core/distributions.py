@@ -8,7 +8,7 @@ Scalars = Float[Array, "*batch"]
 
 
 def select_action(x: Float[Array, "*batch A"], action: Int[Array, "*batch"]) -> Scalars:
-    """The entry of the last axis that belongs to the action taken."""
+    """The entry of the action taken, along the last axis."""
     return jnp.take_along_axis(x, action[..., None], axis=-1)[..., 0]
 
 

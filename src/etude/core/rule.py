@@ -49,7 +49,7 @@ class Rule(eqx.Module, Generic[State, Targets]):
 
     @property
     def context(self) -> Context | None:
-        """What tells agents of the rule in each state, if its heads ask for that."""
+        """What tells agents about the rule in each state, if its heads ask for that."""
         return None
 
     def target_cost(self, targets: Targets, state: State, rollout: Rollout) -> Float[Array, ""]:
@@ -65,7 +65,7 @@ class Rule(eqx.Module, Generic[State, Targets]):
 
 
 def fitted_to(observation: PyTree | None, config: Config) -> Config:
-    """The config of a rule that reads observations, with `inputs` and `ranks` for such as this."""
+    """The config of a rule that reads observations, `inputs` and `ranks` inferred from one."""
     if observation is None:
         raise UserError("A rule that reads observations is made for observations of one form.")
     flatten = Flatten.like(observation)

@@ -43,7 +43,7 @@ class FrodoConfig:
         check(self, count="hidden", share="discount", cost=costs)
 
     def fitted(self, observation: PyTree | None) -> "FrodoConfig":
-        """For an environment with such observations."""
+        """With sizes inferred from an observation, if the rule reads any."""
         return fitted_to(observation, self) if self.observe else self
 
 

@@ -42,7 +42,7 @@ class MetaGradConfig:
         require(self, "discount td_lambda", lambda x: 0 < x < 1, "above 0 and below 1")
 
     def fitted(self, observation: PyTree | None) -> "MetaGradConfig":
-        """For an environment with such observations."""
+        """With sizes inferred from an observation, if the rule reads any."""
         return fitted_to(observation, self) if self.per_state else self
 
 

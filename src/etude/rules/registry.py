@@ -115,7 +115,7 @@ def _load_published(name: str, settings: dict[str, str]) -> Rule:
 
 def kind_of(rule: Rule) -> str:
     """The name of the rule's kind: one of ours, or `module:Class` if that can make the rule again;
-    otherwise the mere name of its class."""
+    otherwise just the name of its class."""
     made = type(rule)
     own = Kind(made.__module__, made.__qualname__)
     for name, kind in KINDS.items():

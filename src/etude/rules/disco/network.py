@@ -87,7 +87,7 @@ def action_layer(inputs: int, outputs: int, *, key: PRNGKeyArray) -> Linear:
 def action_block(linear: Linear, x: Float[Array, "*batch A n"]) -> Float[Array, "*batch A m"]:
     """Each action's row joined with the mean over actions, one linear map for all, ReLU.
 
-    The mean's part of the map is computed once a state instead of once an action.
+    The mean's part of the map is computed once per state instead of once per action.
     """
     own, mean = jnp.split(linear.w, 2)
     shared = jnp.mean(x, axis=-2, keepdims=True) @ mean
@@ -101,7 +101,7 @@ def pair(x: Float[Array, "T1 B"]) -> list[Float[Array, "T B"]]:
 
 
 class Encoder(eqx.Module):
-    """Turns a rollout and the agent's predictions on it into a few numbers a transition."""
+    """Turns a rollout and the agent's predictions on it into a few numbers per transition."""
 
     y_net: MLP
     z_net: MLP
@@ -177,7 +177,7 @@ class Encoder(eqx.Module):
 
 
 class MetaRNN(eqx.Module):
-    """Remembers an agent's lifetime: one LSTM step an agent update, fed with batch averages."""
+    """Remembers an agent's lifetime: one LSTM step per agent update, fed with batch averages."""
 
     encoder: Encoder
     embed: Linear
