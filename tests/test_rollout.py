@@ -97,3 +97,37 @@ def test_discount_is_zero_across_ends_and_seams(gamma):
     _, (_, rollout, _) = unroll("gymnax/CartPole-v1:max_steps_in_episode=5", 12)
     ends = rollout.terminal | rollout.seam
     np.testing.assert_array_equal(rollout.discount(gamma), jnp.where(ends, 0.0, jnp.float32(0.9)))
+
+
+def test_episodes_started_only_where_needed_are_the_same():
+    """Drawing tasks is costly; the environment's own `step` draws one each time."""
+    task = envs.make("trials/krazy_world:episodes=2")
+    source, policy = JaxSource(task, 6), uniform(task.num_actions)
+    keys = jax.random.split(jax.random.key(3), 6)
+    states = source.reset(policy, jax.random.key(0)).env_state
+    one_by_one = jax.jit(jax.vmap(task.env.step, in_axes=(0, 0, 0, None)))
+    together, ended = jax.jit(source._step_envs), 0
+    for action in range(60):
+        actions = jnp.full(6, action % 4)
+        ours = together(keys, states, actions)
+        theirs = one_by_one(keys, states, actions, task.params)
+        for a, b in zip(*map(jax.tree.leaves, (ours[:5], theirs[:5])), strict=True):
+            np.testing.assert_array_equal(a, b)
+        states, ended = ours[1], ended + int(ours[3].sum())
+    assert ended >= 6
+
+
+def test_one_episode_and_then_seams():
+    task = envs.make("catch:rows=4,columns=5")
+    source, policy = JaxSource(task, 2, once=True), uniform(3)
+    actors = source.reset(policy, jax.random.key(0))
+    collect = jax.jit(lambda a: source.collect(policy, a, jax.random.key(1), 7))
+    after, rollout, episodes = collect(actors)
+    np.testing.assert_array_equal(rollout.terminal[:, 0], [False, False, True] + [False] * 4)
+    np.testing.assert_array_equal(rollout.seam[:, 0], [False] * 3 + [True] * 4)
+    np.testing.assert_array_equal(rollout.mask, ~rollout.seam)
+    assert not rollout.reward[3:].any() and (np.abs(rollout.reward[2]) == 1).all()
+    for t in range(4, 8):
+        np.testing.assert_array_equal(rollout.observation[t], rollout.observation[3])
+    np.testing.assert_array_equal(episodes.ended, rollout.terminal)
+    np.testing.assert_array_equal(after.env_state.time, 3)

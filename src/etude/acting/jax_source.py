@@ -7,14 +7,17 @@ from typing import TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from etude.acting.players import Player
 from etude.core.trees import choose
 from etude.core.types import Context, Episodes, Rollout
 from etude.envs import Task
+from etude.envs.base import Environment
+from etude.envs.registry import Playable
 
 Seen = TypeVar("Seen")
+Now = TypeVar("Now")
 
 
 class Actors(eqx.Module):
@@ -38,6 +41,8 @@ class JaxSource:
 
     task: Task
     num_envs: int
+    once: bool = False
+    """Whether each environment plays one episode only. The rest of a rollout is then seams."""
 
     def reset(self, player: Player, key: PRNGKeyArray) -> Actors:
         """Fresh environments."""
@@ -110,12 +115,12 @@ class JaxSource:
         action_key, env_key = jax.random.split(key)
         memory, logits = _act(player, actors, context)
         action = jax.random.categorical(action_key, logits)
-        step = jax.vmap(self.task.env.step, in_axes=(0, 0, 0, None))
-        next_observation, env_state, reward, terminated, truncated, info = step(
-            jax.random.split(env_key, self.num_envs), actors.env_state, action, self.task.params
+        keys = jax.random.split(env_key, self.num_envs)
+        next_observation, env_state, reward, terminated, truncated, info = self._step_envs(
+            keys, actors.env_state, action
         )
 
-        # At a seam nothing is played: the environment, reset already, stays as it is.
+        # At a seam nothing is played: the environment stays as it is, reset already or at its end.
         seam = actors.at_seam
         env_state = choose(seam, actors.env_state, env_state)
         reward = jnp.where(seam, 0.0, reward).astype(actors.episode_return.dtype)
@@ -130,8 +135,8 @@ class JaxSource:
         after = Actors(
             env_state=env_state,
             observation=observation,
-            next_first=next_observation,
-            at_seam=cut,
+            next_first=observation if self.once else next_observation,
+            at_seam=ended | seam if self.once else cut,
             episode_return=jnp.where(ended, 0.0, returns),
             episode_length=jnp.where(ended, 0, lengths),
             memory=choose(terminal | seam, player.start(self.num_envs), memory),
@@ -146,6 +151,45 @@ class JaxSource:
             mask=~seam,
         )
         return after, (transition, Episodes(ended, returns, lengths))
+
+    def _step_envs(
+        self, keys: Key[Array, " B"], states: PyTree[Array], actions: Int[Array, " B"]
+    ) -> tuple:
+        """As an environment's `step`. It starts an episode at each step, in case it is needed:
+        where that would cost more than all else, episodes start only where one has ended."""
+        env, params = self.task.env, self.task.params
+        if not (self.once or _starts_are_costly(env, params)):
+            return jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, states, actions, params)
+        assert isinstance(env, Environment)
+        step_keys, reset_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
+        step = jax.vmap(env.step_env, in_axes=(0, 0, 0, None))
+        last, states, reward, terminated, info = step(step_keys, states, actions, params)
+        truncated = jax.vmap(env.is_truncated, in_axes=(0, None))(states, params)
+        now = last, states
+        if not self.once:
+            now = self._restart(terminated | truncated, reset_keys, now)
+        return *now, reward, terminated, truncated, info | {"final_observation": last}
+
+    def _restart(self, over: Bool[Array, " B"], keys: Key[Array, " B"], now: Now) -> Now:
+        """Observations and states, those of a new episode where one is over, a few at a time."""
+        reset = jax.vmap(self.task.env.reset, in_axes=(0, None))
+
+        def some(carry):
+            over, now = carry
+            which = jnp.flatnonzero(over, size=min(AT_ONCE, self.num_envs), fill_value=over.size)
+            fresh = reset(keys[which], self.task.params)
+            now = jax.tree.map(lambda x, new: x.at[which].set(new, mode="drop"), now, fresh)
+            return over.at[which].set(False, mode="drop"), now
+
+        return jax.lax.while_loop(lambda carry: jnp.any(carry[0]), some, (over, now))[1]
+
+
+AT_ONCE = 4
+"""Episodes that are started together where that is costly."""
+
+
+def _starts_are_costly(env: Playable, params: PyTree) -> bool:
+    return isinstance(env, Environment) and env.starts_are_costly(params)
 
 
 def _act(player: Player, actors: Actors, context: Context | None):

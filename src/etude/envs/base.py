@@ -60,6 +60,10 @@ class Environment(abc.ABC, Generic[State, Params, Observation]):
         """Whether the episode has reached its time limit; by default there is none."""
         return jnp.zeros((), bool)
 
+    def starts_are_costly(self, params: Params) -> bool:
+        """Whether an episode takes so long to start that it should be done only where needed."""
+        return False
+
     def action_space(self, params: Params | None = None) -> Discrete:
         return Discrete(self.num_actions)
 

@@ -96,6 +96,9 @@ class Trials(Environment[TrialState, PyTree, Seen]):
     def default_params(self) -> PyTree:
         return None  # each trial draws a fresh task
 
+    def starts_are_costly(self, params: PyTree) -> bool:
+        return params is None  # a task has to be drawn
+
     def reset_env(self, key: Array, params: PyTree) -> tuple[Seen, TrialState]:
         """A trial on a fresh task or, if the parameters are tasks along a first axis, on one of
         them."""
