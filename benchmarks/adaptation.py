@@ -9,22 +9,29 @@ follows each update of a run. Run it with nothing else running.
 
 import dataclasses
 import json
-from typing import Any
 
 import jax
+from jaxtyping import PRNGKeyArray, PyTree
 
 from benchmarks.measure import Measured, measure
 from etude import envs
 from etude.acting.jax_source import JaxSource
-from etude.adaptation.algorithms import ByGradient, Played, make_method
-from etude.adaptation.config import AdaptConfig
-from etude.adaptation.method import draw_tasks
+from etude.adaptation.algorithms import ByGradient, Played, Start, make_method
+from etude.adaptation.config import AdaptConfig, Algorithm
+from etude.adaptation.method import AdaptState, draw_tasks
 from etude.adaptation.rl2 import Recurrent
 from etude.core.agent import Agent, Heads, NetworkConfig
 from etude.core.learner import Learner
-from etude.core.types import Rollout
+from etude.core.types import Metrics, Rollout
+from etude.envs import Task
+from etude.envs.trials import TaskDistribution
 
 STEPS, ENVS = 100, 256
+
+
+def draw(task: Task, number: int) -> PyTree:
+    assert isinstance(task.env, TaskDistribution)
+    return jax.jit(draw_tasks, static_argnums=(0, 2))(task.env, jax.random.key(1), number)
 
 
 def act() -> Measured:
@@ -32,11 +39,10 @@ def act() -> Measured:
     world = envs.make("krazy_world")
     heads, network = Heads(state={"pi": 4}), NetworkConfig((64, 64))
     agent = Agent(world.observation, 4, heads, network, key=jax.random.key(0))
-    env: Any = world.env
-    tasks = jax.jit(lambda key: draw_tasks(env, key, ENVS))(jax.random.key(1))
+    tasks = draw(world, ENVS)
 
-    def unroll(agent: Agent, tasks: Any, key: Any) -> Any:
-        def one(params: Any, key: Any) -> Any:
+    def unroll(agent: Agent, tasks: PyTree, key: PRNGKeyArray) -> PyTree:
+        def one(params: PyTree, key: PRNGKeyArray) -> PyTree:
             task = dataclasses.replace(world, params=params)
             source = JaxSource(task, 1)
             after, rollout, _ = source.collect(agent, source.reset(agent, key), key, STEPS)
@@ -47,30 +53,28 @@ def act() -> Measured:
     return measure(unroll, agent, tasks, jax.random.key(2))
 
 
-def parts(algo: Any) -> dict[str, Measured]:
+def parts(algo: Algorithm) -> dict[str, Measured]:
     """What an update consists of: acting, adaptation (MAML's steps alone), learning from it all;
     and its test."""
     config = AdaptConfig(algo=algo, tasks="krazy_world").filled()
     task = envs.make(config.tasks)
-    env: Any = task.env
     method = make_method(task, config)
     state, key = jax.jit(method.init)(jax.random.key(0)), jax.random.key(2)
-
-    def draw(number: int) -> Any:
-        return jax.jit(lambda key: draw_tasks(env, key, number))(jax.random.key(1))
-
-    found = by_gradient(method, state, draw, key) if isinstance(method, ByGradient) else {}
-    if isinstance(method, Recurrent):
+    found = {}
+    if isinstance(method, ByGradient):
+        found = by_gradient(method, state, draw(task, method.config.batch), key)
+    elif isinstance(method, Recurrent):
         found = recurrent(method, state, key)
-    testing = measure(method.score, state.policy, draw(config.test_tasks), key)
+    testing = measure(method.score, state.policy, draw(task, config.test_tasks), key)
     return found | {"testing": testing}
 
 
-def by_gradient(method: ByGradient, state: Any, draw: Any, key: Any) -> dict[str, Measured]:
-    tasks = draw(method.config.batch)
+def by_gradient(
+    method: ByGradient, state: AdaptState, tasks: PyTree, key: PRNGKeyArray
+) -> dict[str, Measured]:
     played, _ = jax.jit(method.collect)(state.policy, tasks, key)
 
-    def adaptation(policy: Any, played: Played) -> Any:
+    def adaptation(policy: Start, played: Played) -> Agent:
         step = jax.vmap(method._adapt, in_axes=(None, None, 0))
         return step(policy.agent, policy.rates, played.inner[0])
 
@@ -81,12 +85,12 @@ def by_gradient(method: ByGradient, state: Any, draw: Any, key: Any) -> dict[str
     }
 
 
-def recurrent(method: Recurrent, state: Any, key: Any) -> dict[str, Measured]:
+def recurrent(method: Recurrent, state: AdaptState, key: PRNGKeyArray) -> dict[str, Measured]:
     training, learning = method.training, state.learning
     learner = Learner(state.policy, learning.optimiser_state, learning.rule_state)
     _, batch, _ = jax.jit(training.play)(state.policy, learning.world, key)
 
-    def learn(learner: Learner, batch: Rollout, key: Any) -> Any:
+    def learn(learner: Learner, batch: Rollout, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         return training.passes.update(method.rule, training.optimiser, learner, batch, key)
 
     return {
@@ -96,10 +100,11 @@ def recurrent(method: Recurrent, state: Any, key: Any) -> dict[str, Measured]:
 
 
 def main() -> None:
-    result: dict[str, Any] = {}
     measured = act()
     speed = 1e3 * STEPS * ENVS / measured.ms
-    result["krazy_world"] = _plain(measured) | {"steps_per_second": round(speed)}
+    result: dict[str, PyTree] = {
+        "krazy_world": measured.figures() | {"steps_per_second": round(speed)}
+    }
     print(f"Krazy World, acting included: {speed:,.0f} steps/s")
     for algo in ("maml", "rl2"):
         by_part = parts(algo)
@@ -113,12 +118,8 @@ def main() -> None:
         }
         shares = {name: round(ms / sum(times.values()), 3) for name, ms in times.items()}
         print(f"{algo}: {sum(times.values()):.0f} ms an update, {shares}")
-        result[algo] = {name: _plain(x) for name, x in by_part.items()} | {"shares": shares}
+        result[algo] = {name: x.figures() for name, x in by_part.items()} | {"shares": shares}
     print(json.dumps(result))
-
-
-def _plain(x: Measured) -> dict[str, float]:
-    return {"units": x.units, "temp_mb": x.temp_mb, "compile_s": x.compile_s}
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from benchmarks.measure import Measured, measure
 from etude import envs, rules
@@ -26,12 +26,13 @@ from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner
 from etude.core.optim import adam
 from etude.core.types import Rollout
-from etude.envs import Task, base
+from etude.envs import Task
 from etude.envs.catch import Catch
-from etude.meta.config import Memory
+from etude.meta.config import Recording
 from etude.meta.discovery.meta_value import MetaValue
 from etude.meta.discovery.problem import Discovery, Lifetime
 from etude.meta.gradient import meta_gradient, record
+from etude.rules import Rule
 
 ENVS, STEPS, VALIDATION_STEPS = 32, 16, 32
 NETWORK = NetworkConfig(torso=(512, 512), model=256, head=256)
@@ -41,14 +42,13 @@ PROBLEM = Discovery(optax.flatten(adam(5e-4)))
 class ManyActions(Catch):
     """Catch 5×5 with 18 actions, six for each of its own."""
 
+    num_actions = 18
+
     def __init__(self):
         super().__init__(5, 5)
 
     def step_env(self, key, state, action, params):
         return super().step_env(key, state, action % 3, params)
-
-    def action_space(self, params=None):
-        return base.Discrete(18)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Case:
     agents: int
     updates: int
     env: str = "catch:rows=5,columns=5"
-    memory: Memory = "each"
+    record: Recording = "nested"
     mixed_mode: bool = True
 
 
-def start(task: Task, rule, key):
+def start(task: Task, rule: Rule, key: PRNGKeyArray) -> tuple[Lifetime, Actors]:
     """An agent at the start of its life, with the environments it acts in."""
     keys = jax.random.split(key, 3)
     heads = rule.heads(task.num_actions)
@@ -81,19 +81,21 @@ def cut(rollout: Rollout, at: Int[Array, "*N T"]) -> Rollout:
     )
 
 
-def agent_step(case: Case, task: Task, rule, lifetime: Lifetime, actors: Actors, key):
+def agent_step(
+    case: Case, task: Task, rule: Rule, lifetime: Lifetime, actors: Actors, key: PRNGKeyArray
+):
     """One agent acts and learns; the gradient says how the rule should change."""
     steps = case.updates * STEPS
     agent, length = lifetime.learner.agent, steps + VALIDATION_STEPS
     actors, whole, _ = JaxSource(task, ENVS).collect(agent, actors, key, length)
     rollouts = cut(whole, jnp.arange(steps).reshape(-1, STEPS))
     validation = cut(whole, jnp.arange(steps, steps + VALIDATION_STEPS))
-    window = record(PROBLEM, rule, lifetime, rollouts, case.memory)
+    window = record(PROBLEM, rule, lifetime, rollouts, case.record)
     result = meta_gradient(PROBLEM, rule, window, validation, mixed_mode=case.mixed_mode)
     return result, actors
 
 
-def run(case: Case, rule) -> Measured:
+def run(case: Case, rule: Rule) -> Measured:
     task = envs.make(case.env)
     init = functools.partial(start, task, rule)
     step = functools.partial(agent_step, case, task)
@@ -127,7 +129,7 @@ def main() -> None:
             f"{m.compile_s:9.1f} {m.ms:8.1f}",
             flush=True,
         )
-        table[name] = {"units": m.units, "temp_mb": m.temp_mb, "compile_s": m.compile_s}
+        table[name] = m.figures()
     print(json.dumps(table))
 
 

@@ -6,6 +6,7 @@ Times are in units (see `measure.py`), so that they carry from machine to machin
 one JSON object: case → units, temp_mb, compile_s. Run it with nothing else running.
 """
 
+import functools
 import json
 
 import jax
@@ -17,7 +18,8 @@ from etude.acting.jax_source import JaxSource
 from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner, update
 from etude.core.optim import adam
-from etude.core.types import Rollout
+from etude.core.types import Metrics, Rollout
+from etude.rules import Rule
 from etude.rules.actor_critic import ActorCritic
 from etude.training.config import TrainRequest
 from etude.training.iteration import Training
@@ -37,21 +39,20 @@ def random_rollout(steps: int, batch: int, observation: int, actions: int) -> Ro
     )
 
 
-def agent_update(rule, steps: int, batch: int, observation: int, actions: int) -> Measured:
+def agent_update(rule: Rule, steps: int, batch: int, observation: int, actions: int) -> Measured:
     """One update of the default network under the rule."""
     optimiser = adam(3e-4)
     agent = Agent(jnp.zeros(observation), actions, rule.heads(actions), key=jax.random.key(0))
     learner = Learner.create(agent, rule, optimiser)
     rollout = random_rollout(steps, batch, observation, actions)
-    return measure(
-        lambda rule, learner, rollout: update(rule, optimiser, learner, rollout),
-        rule,
-        learner,
-        rollout,
-    )
+
+    def step(rule: Rule, learner: Learner, rollout: Rollout) -> tuple[Learner, Metrics]:
+        return update(rule, optimiser, learner, rollout)
+
+    return measure(step, rule, learner, rollout)
 
 
-def catch_iteration(rule) -> Measured:
+def catch_iteration(rule: Rule) -> Measured:
     """Act, remember, update: the Catch 8×8 setting of the released notebook."""
     config = resolve(TrainRequest(env="catch", rule="disco103"), "disco")
     training = Training.create(envs.make("catch"), config)
@@ -62,18 +63,12 @@ def catch_iteration(rule) -> Measured:
 def acting_speed(num_envs: int = 256, steps: int = 128) -> tuple[Measured, float]:
     """Catch steps a second with a small actor-critic network."""
     task = envs.make("catch")
-    heads = ActorCritic().heads(task.num_actions)
-    agent = Agent(
-        task.observation, task.num_actions, heads, NetworkConfig((64, 64)), key=jax.random.key(0)
-    )
+    heads, network = ActorCritic().heads(task.num_actions), NetworkConfig((64, 64))
+    agent = Agent(task.observation, task.num_actions, heads, network, key=jax.random.key(0))
     source = JaxSource(task, num_envs)
     actors = source.reset(agent, jax.random.key(1))
-    measured = measure(
-        lambda agent, actors, key: source.collect(agent, actors, key, steps),
-        agent,
-        actors,
-        jax.random.key(2),
-    )
+    collect = functools.partial(source.collect, length=steps)
+    measured = measure(collect, agent, actors, jax.random.key(2))
     return measured, num_envs * steps / measured.ms * 1e3
 
 
@@ -89,10 +84,7 @@ def main() -> None:
     for name, m in cases.items():
         print(f"{name:26} {m.units:7.2f} {m.temp_mb:8.1f} {m.compile_s:9.1f} {m.ms:8.1f}")
     print(f"acting: {steps_per_second:,.0f} Catch steps/s with 256 environments")
-    table = {
-        name: {"units": m.units, "temp_mb": m.temp_mb, "compile_s": m.compile_s}
-        for name, m in cases.items()
-    }
+    table = {name: measured.figures() for name, measured in cases.items()}
     table["acting_catch_256"]["steps_per_second"] = steps_per_second
     print(json.dumps(table))
 

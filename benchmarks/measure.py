@@ -20,6 +20,10 @@ class Measured:
     compile_s: float
     ms: float
 
+    def figures(self) -> dict[str, float]:
+        """Those that carry from machine to machine."""
+        return {"units": self.units, "temp_mb": self.temp_mb, "compile_s": self.compile_s}
+
 
 def seconds(call: Callable[[], object], repeats: int) -> float:
     """The median time of a call, its result waited for."""

@@ -22,11 +22,13 @@ from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.population import Group, RuleUpdate, apply_updates
 from etude.meta.discovery.report import describe
 from etude.meta.discovery.run import DiscoveryRun, kept_rule
+from etude.meta.discovery.saved import read_config
 from etude.rules import Rule
 from etude.rules.actor_critic import ActorCritic
 from etude.rules.disco.rule import Disco
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
 from etude.runs import loop
+from etude.runs.folder import RunFolder
 from etude.runs.lifecycle import execute
 from etude.runs.lifecycle import start as start_run
 from etude.settings import split_specs
@@ -50,8 +52,9 @@ TINY = dict(
     log_every=2,
     check_every=0,
     budgets=(200, 100),
-    memory="each",
+    record="each",
 )
+RECURRENT = TINY | dict(memory="gru", memory_size=3)
 
 
 @pytest.fixture(scope="module")
@@ -149,9 +152,11 @@ def behaviour_is_that_of(agent, rollout) -> bool:
     return np.allclose(logits, rollout.behaviour_logits, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("memory", ["none", "gru"])
 @pytest.mark.parametrize("collect", ["fresh", "ahead"])
-def test_each_batch_is_played_by_the_agent_as_it_then_is_or_by_the_first(rule, collect):
-    config = DiscoverConfig(**TINY | dict(inner_updates=4, learning_rate=0.1, collect=collect))
+def test_each_batch_is_played_by_the_agent_as_it_then_is_or_by_the_first(rule, collect, memory):
+    settings = dict(inner_updates=4, learning_rate=0.1, collect=collect, memory=memory)
+    config = DiscoverConfig(**RECURRENT | settings)
     group = Group.create(make("catch:rows=4,columns=3"), config)
     keys = jax.random.split(jax.random.key(2), 3)
     member = jax.jit(group.new_member)(rule, keys[0])
@@ -168,6 +173,31 @@ def test_each_batch_is_played_by_the_agent_as_it_then_is_or_by_the_first(rule, c
     assert behaviour_is_that_of(last, validation) == (collect == "fresh")
     assert behaviour_is_that_of(first, validation) == (collect == "ahead")
     assert after.age == group.steps_per_meta_step
+
+
+@pytest.mark.parametrize("cell, gate", [("gru", False), ("lstm", True)])
+def test_what_agents_remember_enters_the_window_and_validation(rule, cell, gate):
+    settings = RECURRENT | dict(memory=cell, memory_gate=gate, rollout=2)  # cuts episodes of 3
+    config = DiscoverConfig(**settings)
+    group = Group.create(make("catch:rows=4,columns=3"), config)
+    keys = jax.random.split(jax.random.key(2), 5)
+    seat = jax.jit(group.new_seat)(rule, keys[0])
+    live = jax.jit(group.live)
+    member = live(rule, seat.member, *keys[1:3])[0]  # from now on there is something to remember
+    _, window, validation, _ = live(rule, member, *keys[3:])
+    first = jax.tree.map(lambda x: x[0], window.experience)
+    for agent, rollout in (
+        (window.start.learner.agent, first),
+        (window.final.learner.agent, validation),
+    ):
+        assert all((x != 0).any() for x in jax.tree.leaves(rollout.memory))
+        blank = jax.tree.map(jnp.zeros_like, rollout.memory)
+        forgetful = dataclasses.replace(rollout, memory=blank)
+        assert behaviour_is_that_of(agent, rollout) and not behaviour_is_that_of(agent, forgetful)
+    seats = jax.tree.map(lambda x: x[None], seat)
+    update, _, _ = jax.jit(group.advance)(rule, seats)
+    for x in jax.tree.leaves(update.total):
+        assert jnp.isfinite(x).all() and (x != 0).all(), "no part of the rule is dead"
 
 
 def test_short_lifetimes_are_drawn_more_often(group, rule):
@@ -361,6 +391,28 @@ def test_a_run_keeps_its_best_rule_and_goes_on_to_the_same_bits(tmp_path):
     assert rules.suggested(str(folder.path))["torso"] == (6,)
     result = train("catch:rows=5,columns=5", str(folder.path), steps=60)
     assert result.config.batch == 4 and result.config.learning_rate == 1e-2
+
+
+def test_a_population_with_memory_goes_on_to_the_same_bits(tmp_path):
+    settings = RECURRENT | dict(replay=0.5, replay_capacity=8, meta_steps=2, log_every=1)
+    discovery = DiscoveryRun.create(DiscoverConfig(**settings, from_="metagrad"))
+    whole = execute(discovery)
+    assert rules.digest(whole.rule) != rules.digest(discovery.start)
+    assert all(0 < record["meta_gradient_norm"] < np.inf for record in whole.curve)
+    folder = start_run(discovery, str(tmp_path / "run"))
+    half = execute(discovery, folder, should_stop=lambda: len(folder.metrics()) == 1)
+    assert half.done == 1
+    assert execute(discovery, folder).summary["rule_sha256"] == rules.digest(whole.rule)
+    assert rules.suggested(str(folder.path))["memory"] == "gru"
+
+
+def test_folders_of_before_agents_had_memory_are_read(tmp_path):
+    folder = RunFolder.create(str(tmp_path / "run"), "")
+    folder.write_config({"kind": "discover", "format": 1, "envs": "catch", "memory": "nested"})
+    config = read_config(folder)
+    assert (config.memory, config.record) == ("none", "nested")
+    folder.write_config(dataclasses.asdict(dataclasses.replace(config, memory="lstm")))
+    assert read_config(folder) == dataclasses.replace(config, memory="lstm")
 
 
 def test_the_step_size_of_the_rule_falls_to_nothing():

@@ -235,7 +235,7 @@ def test_every_board_has_its_tiles_and_a_goal_in_reach(name):
     env, level = KrazyWorld(level=name), LEVELS[name]
     tasks = jax.jit(jax.vmap(env.sample_task))(jax.random.split(jax.random.key(7), 200))
     boards = np.asarray(tasks.board)
-    for kind, number in level.counts().items():
+    for kind, number in level.tiles.items():
         np.testing.assert_array_equal((boards == kind).sum(axis=1), number)
     assert (boards[np.arange(200), np.asarray(tasks.start)] == krazy_world.NORMAL).all()
     used = (boards != krazy_world.NORMAL).any(axis=0)

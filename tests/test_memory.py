@@ -16,6 +16,7 @@ from etude.envs import make
 from etude.rules.actor_critic import ActorCritic
 from etude.rules.disco.rule import Disco, DiscoConfig
 from etude.rules.ppo import PPO
+from tests import parity
 
 CUT = "gymnax/CartPole-v1:max_steps_in_episode=5"
 """Episodes are cut every few steps, and some end."""
@@ -144,10 +145,14 @@ SETTINGS = dict(batch=32, rollout=8, torso=(32,), memory_size=16, seeds=1, log_e
     [
         ("ppo", dict(steps=60_000, learning_rate=3e-3, epochs=4, minibatches=2)),
         ("actor_critic:bins=0", dict(steps=120_000, learning_rate=3e-3)),
+        ("disco103", dict(steps=10_000, learning_rate=1e-2, model=32, head=32)),
     ],
 )
 def test_memory_is_what_solves_a_task_that_needs_it(rule, settings):
+    if rule == "disco103":
+        parity.published_rule()
+    shorter = min(settings["steps"], 20_000)
     solved = train(RECALL, rule, memory="gru", **SETTINGS | settings)
-    blind = train(RECALL, rule, memory="none", **SETTINGS | settings | dict(steps=20_000))
+    blind = train(RECALL, rule, memory="none", **SETTINGS | settings | dict(steps=shorter))
     assert solved.summary["final_return"]["mean"] > 0.9
     assert abs(blind.summary["final_return"]["mean"]) < 0.4

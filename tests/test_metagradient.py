@@ -86,10 +86,10 @@ def assert_gradients_close(actual: dict, expected: dict, tolerance: float) -> No
 
 PROBLEM = Discovery(OPTIMISER)
 WAYS = [
-    (memory, mixed_mode)
-    for memory in ("each", "nested")
+    (recording, mixed_mode)
+    for recording in ("each", "nested")
     for mixed_mode in (False, True)
-    if (memory, mixed_mode) != ("each", False)
+    if (recording, mixed_mode) != ("each", False)
 ]
 DISCO_WAYS = [way for way in WAYS if way != ("each", True)]  # finite differences use that one
 
@@ -125,14 +125,14 @@ def disco(one_loop):
         yield rule, lifetime, stack([make_rollout(i) for i in range(4)]), make_rollout(4, steps=7)
 
 
-def compiled(memory="each", mixed_mode=False, problem=PROBLEM):
+def compiled(recording="each", mixed_mode=False, problem=PROBLEM):
     """Plain reverse-over-reverse unless told otherwise."""
-    return jax.jit(functools.partial(recorded_gradient, problem, memory, mixed_mode))
+    return jax.jit(functools.partial(recorded_gradient, problem, recording, mixed_mode))
 
 
-def recorded_gradient(problem, memory, mixed_mode, params, state, experience, validation):
+def recorded_gradient(problem, recording, mixed_mode, params, state, experience, validation):
     """The gradient through updates on experience that is there already."""
-    window = record(problem, params, state, experience, memory)
+    window = record(problem, params, state, experience, recording)
     return meta_gradient(problem, params, window, validation, mixed_mode=mixed_mode)
 
 
@@ -142,9 +142,9 @@ def plain(disco):
         return compiled()(*disco)
 
 
-@pytest.mark.parametrize("memory, mixed_mode", DISCO_WAYS)
-def test_every_way_to_compute_it_gives_the_same(disco, plain, memory, mixed_mode):
-    result = compiled(memory, mixed_mode)(*disco)
+@pytest.mark.parametrize("recording, mixed_mode", DISCO_WAYS)
+def test_every_way_to_compute_it_gives_the_same(disco, plain, recording, mixed_mode):
+    result = compiled(recording, mixed_mode)(*disco)
     assert_same(result, plain)
 
 
@@ -229,19 +229,19 @@ def learned_discount(one_loop):
 def test_a_rule_without_the_heads_of_disco(learned_discount):
     expected = compiled()(*learned_discount)
     assert dead_leaves(expected.gradient) == []
-    for memory, mixed_mode in WAYS:
-        assert_same(compiled(memory, mixed_mode)(*learned_discount), expected)
+    for recording, mixed_mode in WAYS:
+        assert_same(compiled(recording, mixed_mode)(*learned_discount), expected)
 
 
 @pytest.mark.parametrize("few", [0, 8])
-@pytest.mark.parametrize("memory", ["each", "nested"])
-def test_it_is_the_gradient_of_the_plain_program(learned_discount, memory, few, monkeypatch):
+@pytest.mark.parametrize("recording", ["each", "nested"])
+def test_it_is_the_gradient_of_the_plain_program(learned_discount, recording, few, monkeypatch):
     """All updates and the outer loss as one function, differentiated by JAX; whether or not the
     first update is compiled apart."""
     monkeypatch.setattr(estimator, "FEW", few)
     rule, lifetime, rollouts, validation = learned_discount
     expected = jax.jit(jax.grad(composed(PROBLEM, lifetime, rollouts, validation)))(rule)
-    result = compiled(memory, True)(*learned_discount)
+    result = compiled(recording, True)(*learned_discount)
     assert_gradients_close(named_leaves(result.gradient), named_leaves(expected), 1e-10)
 
 
@@ -314,8 +314,8 @@ class FromLearnedStart(Problem[Descent, Position, dict]):
 
 
 @pytest.mark.parametrize("few", [0, 8])
-@pytest.mark.parametrize("memory", ["each", "nested"])
-def test_a_start_that_is_learned(memory, few, monkeypatch):
+@pytest.mark.parametrize("recording", ["each", "nested"])
+def test_a_start_that_is_learned(recording, few, monkeypatch):
     """Whether or not the first update is compiled apart."""
     monkeypatch.setattr(estimator, "FEW", few)
     problem, random = FromLearnedStart(), np.random.default_rng(0)
@@ -330,7 +330,7 @@ def test_a_start_that_is_learned(memory, few, monkeypatch):
 
     expected = jax.grad(loss, (0, 1))(start, rate)
     params = Descent(start, rate, jnp.array(2))
-    result = compiled(memory, True, problem)(params, state, parts, target)
+    result = compiled(recording, True, problem)(params, state, parts, target)
     np.testing.assert_allclose(result.gradient.start, expected[0], rtol=1e-10)
     np.testing.assert_allclose(result.gradient.rate, expected[1], rtol=1e-10)
     assert result.gradient.restarts is None
@@ -338,8 +338,8 @@ def test_a_start_that_is_learned(memory, few, monkeypatch):
     assert result.state.steps == 13
 
 
-@pytest.mark.parametrize("memory", ["each", "nested"])
-def test_a_window_is_played_as_it_is_learned(memory):
+@pytest.mark.parametrize("recording", ["each", "nested"])
+def test_a_window_is_played_as_it_is_learned(recording):
     """The experience of each update may depend on the state as it then is."""
     problem = FromLearnedStart()
     state = Position(jnp.zeros(2), jnp.zeros(2), jnp.array(0), jax.random.key(0))
@@ -348,12 +348,14 @@ def test_a_window_is_played_as_it_is_learned(memory):
     def play(source, state, key):
         return source + 1, state.point + source, state.steps
 
-    window, source, log = train(problem, params, state, jnp.array(0.0), jnp.arange(4), play, memory)
+    window, source, log = train(
+        problem, params, state, jnp.array(0.0), jnp.arange(4), play, recording
+    )
     assert source == 4 and log.tolist() == [0, 1, 2, 3]
     after = problem.begin(params, state)
     for i in range(4):
         np.testing.assert_allclose(window.experience[i], after.point + i, rtol=1e-12)
         after, _ = problem.inner(params, after, window.experience[i])
     np.testing.assert_allclose(window.final.point, after.point, rtol=1e-12)
-    again = record(problem, params, state, window.experience, memory)
+    again = record(problem, params, state, window.experience, recording)
     jax.tree.map(np.testing.assert_array_equal, again.aux, window.aux)

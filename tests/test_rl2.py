@@ -10,6 +10,7 @@ from etude.adaptation.config import AdaptConfig
 from etude.adaptation.method import draw_tasks
 from etude.adaptation.rl2 import Recurrent, Trial
 from etude.adaptation.run import AdaptRun
+from etude.core.config import NetworkConfig
 from etude.core.memory import Memory
 from etude.core.nn import GRU
 from etude.envs import make
@@ -94,7 +95,8 @@ def test_what_was_paid_in_exploring_reaches_the_policy():
 
 
 def test_a_gated_memory_multiplies_what_is_read_by_what_is_seen():
-    memory = Memory(2, "gru", 1, gated=True, key=jax.random.key(0))
+    config = NetworkConfig((2,), memory="gru", memory_size=1, gated=True)
+    memory = Memory(config, key=jax.random.key(0))
     seen = jnp.array([[2.0, -3.0]])
     state, read = memory.step(memory.start(1), seen)
     state = np.asarray(state)
@@ -111,7 +113,7 @@ def test_a_gru_by_hand():
     x, h = 0.6, -0.4
     update, reset = 1 / (1 + np.exp(-(x * w + b + h * u)[:2]))
     new = np.tanh(x * 0.7 + 0.05 + reset * (h * 1.5))
-    ours = gru.advance(gru.input_gates(jnp.array([x])), jnp.array([h]))
+    ours, _ = gru.advance(gru.input_gates(jnp.array([x])), jnp.array([h]))
     np.testing.assert_allclose(ours[0], (1 - update) * h + update * new, rtol=1e-6)
 
 

@@ -1,5 +1,8 @@
 """Mistakes a user can mend: one clear sentence, exit code 2, no traceback."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class UserError(Exception):
     """The message is a whole sentence that says what is wrong and, if it can, what to do."""
@@ -8,3 +11,9 @@ class UserError(Exception):
 def reason(error: BaseException) -> str:
     """The first line of what an exception says, or its name if it says nothing."""
     return (str(error).splitlines() or [""])[0].strip() or type(error).__name__
+
+
+def did_you_mean(name: str, names: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:
+    """A hint at the one of the names that was probably meant, if there is one."""
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
+    return f"did you mean {close[0]!r}?" if close else otherwise

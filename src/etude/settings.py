@@ -162,6 +162,22 @@ def is_count(x: int | tuple[int, ...]) -> bool:
     return all(n >= 1 for n in (x if isinstance(x, tuple) else (x,)))
 
 
+_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "share": (is_share, "from 0 to 1"),
+    "cost": (is_cost, "0 or more"),
+    "positive": (is_positive, "a positive number"),
+    "count": (is_count, "at least 1"),
+}
+
+
+def check(config: Any, **names: str) -> None:
+    """Checks the types of all settings and, by the name of a range, those that must lie in it:
+    `check(self, share="discount td_lambda", cost="entropy_cost")`."""
+    check_types(config)
+    for name, fields in names.items():
+        require(config, fields, *_RANGES[name])
+
+
 SEED_RANGE = "from 0 to 4294967295"
 
 

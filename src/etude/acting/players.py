@@ -6,8 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from jaxtyping import Array, Float, PyTree
 
-Told = Float[Array, "*batch_or_none numbers"] | None
-"""What a player is told of its rule."""
+from etude.core.agent import Told
 
 
 @runtime_checkable

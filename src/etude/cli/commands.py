@@ -1,8 +1,6 @@
 """The command line: `train`, `discover`, `adapt`, `reproduce`, `envs`, `rules`, `plot`, `play`."""
 
-import ast
 import dataclasses
-import difflib
 import os
 import sys
 import time
@@ -16,8 +14,8 @@ from etude.adaptation.config import AdaptConfig
 from etude.cache import cache_dir
 from etude.cli.flags import Flags, flags_of
 from etude.cli.options import RunOptions, refuse_flags_but
-from etude.cli.source import classes_in, fields_in
-from etude.errors import UserError, reason
+from etude.cli.source import classes_in, fields_in, first_line
+from etude.errors import UserError, did_you_mean, reason
 from etude.meta.discovery.config import DiscoverConfig
 from etude.settings import SEED_RANGE, Settings, is_seed
 from etude.text import duration
@@ -209,8 +207,7 @@ def reproduce(
         print_experiments(EXPERIMENTS)
         return
     if name not in EXPERIMENTS:
-        close = difflib.get_close_matches(name, EXPERIMENTS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "`etude reproduce --list` lists them."
+        hint = did_you_mean(name, EXPERIMENTS, "`etude reproduce --list` lists them.")
         raise UserError(f"There is no experiment {name!r}: {hint}")
     seeds = EXPERIMENTS[name].seeds if seeds is None else seeds
     if seeds < 2:
@@ -251,7 +248,7 @@ def list_rules() -> None:
         print_rule(name, f"The published rule: kind {kind} with its weights.")
     for name, kind in rules.KINDS.items():
         source = classes_in(kind.module)
-        about = (ast.get_docstring(source[kind.name]) or "").split("\n")[0]
+        about = first_line(source[kind.name])
         fields = fields_in(source[f"{kind.name}Config"])
         print_rule(name, about, ((f"{x.name}={x.default}", x.about) for x in fields))
     say("\nSettings follow a colon: actor_critic:discount=0.9,entropy_cost=0.02.")

@@ -23,6 +23,11 @@ def classes_in(module: str) -> dict[str, ast.ClassDef]:
     return {x.name: x for x in body if isinstance(x, ast.ClassDef)}
 
 
+def first_line(of: ast.ClassDef) -> str:
+    """Of its docstring."""
+    return (ast.get_docstring(of) or "").split("\n")[0]
+
+
 def fields_in(*classes: ast.ClassDef) -> list[Field]:
     """The fields that have a docstring."""
     found = []

@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from etude.cli.flags import as_words
+from etude.cli.source import classes_in, first_line
 from etude.envs.catalogue import Listed
 from etude.runs.folder import Record, RunFolder
 from etude.settings import Settings
@@ -115,9 +116,16 @@ def print_plan(about: str, settings: Settings, origins: dict[str, str]) -> None:
     say("This was a dry run: nothing was run, and nothing was written.")
 
 
+def _about(env: Listed) -> str:
+    if not env.home:
+        return ""
+    module, name = env.home.split(":")
+    return first_line(classes_in(module)[name])
+
+
 def print_envs(listed: dict[str, Listed]) -> None:
     rows = (
-        (name, str(env.actions), "×".join(map(str, env.observation)) or "1", env.about)
+        (name, str(env.actions), "×".join(map(str, env.observation)) or "1", _about(env))
         for name, env in listed.items()
     )
     print_table(rows, "environment", "actions", "observation", "about")

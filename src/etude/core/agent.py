@@ -3,24 +3,28 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from etude.core.config import NetworkConfig
 from etude.core.memory import Memory
-from etude.core.nn import LSTM, MLP, Linear, LSTMState, ResidualConvNet, lstm_transition
+from etude.core.nn import LSTM, MLP, Gates, Inputs, Linear, ResidualConvNet, lstm_transition
 from etude.core.trees import choose
 from etude.core.types import Predictions, Rollout
 
 Summary = TypeVar("Summary")
 
+Embedding = Float[Array, "*batch embedding"]
+Told = Float[Array, "*batch_or_none numbers"] | None
+"""What an agent is told of its rule, if it expects that: in each state, or in all alike."""
+
 HEAD_STD = 1e-2
 """Initial weight std of the heads on the torso: the first policy is close to uniform."""
-
 
 CONTEXT_SIZE = 16
 """Size of the embedding of what an agent is told of its rule (arXiv 1805.09801)."""
@@ -49,7 +53,7 @@ class Flatten(eqx.Module):
         shapes = [leaf.shape for leaf in jax.tree.leaves(observation)]
         return Flatten(sum(map(math.prod, shapes)), tuple(map(len, shapes)))
 
-    def __call__(self, observation: PyTree, dtype: Any = float) -> Float[Array, "*batch inputs"]:
+    def __call__(self, observation: PyTree, dtype: DTypeLike = float) -> Inputs:
         flat = [
             x.astype(dtype).reshape(*x.shape[: x.ndim - rank], -1)
             for x, rank in zip(jax.tree.leaves(observation), self.ranks, strict=True)
@@ -87,11 +91,7 @@ class Torso(eqx.Module):
             inputs += CONTEXT_SIZE
         self.mlp = MLP(inputs, config.torso, config.tanh, key=mlp_key)
 
-    def __call__(
-        self,
-        observation: PyTree,
-        context: Float[Array, "*batch_or_none numbers"] | None = None,
-    ) -> Float[Array, "*batch embedding"]:
+    def __call__(self, observation: PyTree, context: Told = None) -> Embedding:
         dtype = self.mlp.layers[0].w.dtype
         if self.conv is not None:
             (image,) = jax.tree.leaves(observation)
@@ -109,7 +109,7 @@ class Torso(eqx.Module):
 class ModelStart(NamedTuple):
     """The part of the action model's LSTM step that all actions share."""
 
-    hidden_gates: Float[Array, "*batch gates"]
+    hidden_gates: Gates
     cell: Float[Array, "*batch model"]
 
 
@@ -120,32 +120,24 @@ class ActionModel(eqx.Module):
     lstm: LSTM
     heads: dict[str, MLP]
 
-    def __init__(
-        self,
-        inputs: int,
-        num_actions: int,
-        heads: Mapping[str, int],
-        config: NetworkConfig,
-        *,
-        key: PRNGKeyArray,
-    ):
-        root_key, lstm_key, *head_keys = jax.random.split(key, 2 + len(heads))
-        self.root = Linear(inputs, config.model, key=root_key)
+    def __init__(self, num_actions: int, heads: Heads, config: NetworkConfig, *, key: PRNGKeyArray):
+        root_key, lstm_key, *head_keys = jax.random.split(key, 2 + len(heads.action))
+        self.root = Linear(config.torso[-1], config.model, key=root_key)
         self.lstm = LSTM(num_actions, config.model, key=lstm_key)
         self.heads = {
             name: MLP(config.model, (config.head, size), key=k)
-            for (name, size), k in zip(sorted(heads.items()), head_keys, strict=True)
+            for (name, size), k in zip(sorted(heads.action.items()), head_keys, strict=True)
         }
 
-    def start(self, embedding: Float[Array, "*batch embedding"]) -> "ModelStart":
+    def start(self, embedding: Embedding) -> ModelStart:
         cell = self.root(embedding)
         return ModelStart(self.lstm.hidden_gates(jnp.tanh(cell)), cell)
 
-    def step(self, start: "ModelStart", action: Float[Array, "*batch_or_none A"]) -> Predictions:
+    def step(self, start: ModelStart, action: Float[Array, "*batch_or_none A"]) -> Predictions:
         """The heads after the step; `action` is one-hot, for each state or one for all."""
         hidden_gates, cell = start
         action_gates = jnp.broadcast_to(self.lstm.input_gates(action), hidden_gates.shape)
-        after: LSTMState = lstm_transition(hidden_gates + action_gates, cell)
+        after = lstm_transition(hidden_gates + action_gates, cell)
         return {name: head(after.hidden) for name, head in self.heads.items()}
 
 
@@ -169,24 +161,18 @@ class Agent(eqx.Module):
     ):
         """`observation`: arrays or `ShapeDtypeStruct`s of one observation, without batch axes."""
         torso_key, model_key, *head_keys = jax.random.split(key, 2 + len(heads.state))
-        embedding = config.torso[-1]
         self.num_actions = num_actions
         self.torso = Torso(observation, config, heads.context, key=torso_key)
         self.memory = None
         if config.memory != "none":
-            memory_key = jax.random.fold_in(torso_key, 1)
-            self.memory = Memory(
-                embedding, config.memory, config.memory_size, config.gated, key=memory_key
-            )
+            self.memory = Memory(config, key=jax.random.fold_in(torso_key, 1))
         self.head = {
-            name: Linear(embedding, size, key=k, std=HEAD_STD)
+            name: Linear(config.torso[-1], size, key=k, std=HEAD_STD)
             for (name, size), k in zip(sorted(heads.state.items()), head_keys, strict=True)
         }
-        self.model = (
-            ActionModel(embedding, num_actions, heads.action, config, key=model_key)
-            if heads.action
-            else None
-        )
+        self.model = None
+        if heads.action:
+            self.model = ActionModel(num_actions, heads, config, key=model_key)
 
     def start(self, *batch: int) -> PyTree[Array]:
         """What is remembered at the start of an episode; without memory, a tree without leaves."""
@@ -198,7 +184,7 @@ class Agent(eqx.Module):
         observation: PyTree[Array],
         first: Bool[Array, "*batch"] | None = None,
         *,
-        context: Float[Array, "*batch_or_none numbers"] | None = None,
+        context: Told = None,
     ) -> tuple[PyTree[Array], Float[Array, "*batch A"]]:
         """What is remembered afterwards, and the logits of the actions: all that acting needs.
 
@@ -206,7 +192,7 @@ class Agent(eqx.Module):
             memory: What was remembered before; at first, what `start` gives.
             observation: Of each of B environments.
             first: Where a new episode begins, so that all is forgotten before; by default nowhere.
-            context: What the agent is told of its rule, if it expects that.
+            context: What the agent is told of its rule.
         """
         embedding = self.torso(observation, context)
         if self.memory is not None:
@@ -227,11 +213,11 @@ class Agent(eqx.Module):
         """The policy at all observations of a rollout."""
         return self.head["pi"](self.unroll(rollout))
 
-    def predict(self, embedding: Float[Array, "*batch embedding"]) -> Predictions:
+    def predict(self, embedding: Embedding) -> Predictions:
         """The heads that depend on the state alone."""
         return {name: head(embedding) for name, head in self.head.items()}
 
-    def consider(self, embedding: Float[Array, "*batch embedding"]) -> ModelStart:
+    def consider(self, embedding: Embedding) -> ModelStart:
         """What predictions about actions start from, the same for all of them."""
         assert self.model is not None, "the rule asked for no action heads"
         return self.model.start(embedding)

@@ -4,22 +4,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+Scalars = Float[Array, "*batch"]
 
-def select_action(
-    x: Float[Array, "*batch A"], action: Int[Array, "*batch"]
-) -> Float[Array, "*batch"]:
+
+def select_action(x: Float[Array, "*batch A"], action: Int[Array, "*batch"]) -> Scalars:
     """The entry of the last axis that belongs to the action taken."""
     return jnp.take_along_axis(x, action[..., None], axis=-1)[..., 0]
 
 
-def log_prob(
-    logits: Float[Array, "*batch A"], action: Int[Array, "*batch"]
-) -> Float[Array, "*batch"]:
+def log_prob(logits: Float[Array, "*batch A"], action: Int[Array, "*batch"]) -> Scalars:
     """Log-probability of the action taken."""
     return select_action(jax.nn.log_softmax(logits), action)
 
 
-def entropy(logits: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+def entropy(logits: Float[Array, "*batch n"]) -> Scalars:
     """Entropy of the softmax of `logits`."""
     log_p = jax.nn.log_softmax(logits)
     return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
@@ -27,7 +25,7 @@ def entropy(logits: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
 
 def kl_divergence(
     p_logits: Float[Array, "*batch n"], q_logits: Float[Array, "*batch n"]
-) -> Float[Array, "*batch"]:
+) -> Scalars:
     """KL(p‖q) between the softmaxes of two sets of logits.
 
     Written as Σ p (p_logits − q_logits) − log Z_p + log Z_q: fewer passes over wide arrays than

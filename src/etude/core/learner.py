@@ -11,7 +11,8 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from etude.core.agent import Agent
-from etude.core.remat import keep
+from etude.core.kept import keep
+from etude.core.optim import apply_gradient
 from etude.core.rule import Rule
 from etude.core.types import Metrics, Rollout
 
@@ -127,9 +128,9 @@ def descend(
     """The agent and its optimiser after a step towards the targets. Metrics carry no gradient."""
     grads, metrics = gradient(learner.agent, rule, targets, rollout)
     grads = keep(grads)
-    old = cast(Any, learner.agent)  # Optax's types know no modules, though any tree will do
-    updates, optimiser_state = optimiser.update(cast(Any, grads), learner.optimiser_state, old)
-    agent = cast(Agent, optax.apply_updates(old, updates))
+    agent, optimiser_state = apply_gradient(
+        optimiser, grads, learner.optimiser_state, learner.agent
+    )
     metrics = {"gradient_norm": norm(grads), **metrics}
     return agent, optimiser_state, jax.lax.stop_gradient(metrics)
 

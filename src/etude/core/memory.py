@@ -1,14 +1,15 @@
 """An agent's memory: a recurrent cell on top of the torso, and what is read out of it."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from etude.core.nn import GRU, LSTM, Linear
+from etude.core.config import NetworkConfig
+from etude.core.nn import GRU, LSTM, Hidden, Linear
 from etude.core.trees import choose
+
+Features = Float[Array, "*batch features"]
 
 CELLS = {"gru": GRU, "lstm": LSTM}
 
@@ -26,26 +27,23 @@ class Memory(eqx.Module):
     read: Linear
     gate: Linear | None
 
-    def __init__(
-        self, features: int, kind: str, size: int, gated: bool = False, *, key: PRNGKeyArray
-    ):
+    def __init__(self, config: NetworkConfig, *, key: PRNGKeyArray):
+        features, size = config.torso[-1], config.memory_size
         cell_key, read_key = jax.random.split(key)
-        self.cell = CELLS[kind](features, size, key=cell_key)
+        self.cell = CELLS[config.memory](features, size, key=cell_key)
         self.read = Linear(size + features, features, key=read_key)
         gate_key = jax.random.fold_in(read_key, 1)
-        self.gate = Linear(features, features, key=gate_key) if gated else None
+        self.gate = Linear(features, features, key=gate_key) if config.gated else None
 
     def start(self, *batch: int) -> PyTree[Array]:
         """Nothing remembered yet."""
         return self.cell.zero_state(*batch)
 
-    def step(
-        self, state: PyTree[Array], features: Float[Array, "*batch features"]
-    ) -> tuple[PyTree[Array], Float[Array, "*batch features"]]:
+    def step(self, state: PyTree[Array], features: Features) -> tuple[PyTree[Array], Features]:
         """The state after these features, and what the heads read."""
-        seen, cell = self._seen(features), self._any_cell
-        state = cell.advance(cell.input_gates(seen), state)
-        return state, self._recall(cell.output(state), seen)
+        seen = self._seen(features)
+        state, output = self.cell.advance(self.cell.input_gates(seen), state)
+        return state, self._recall(output, seen)
 
     def unroll(
         self,
@@ -54,27 +52,19 @@ class Memory(eqx.Module):
         starts: Bool[Array, "T1 B"],
     ) -> Float[Array, "T1 B features"]:
         """What `step` gives at each time, from `state` on, which is forgotten where `starts`."""
-        seen, cell = self._seen(features), self._any_cell
-        nothing = self.start(features.shape[1])
+        seen, nothing = self._seen(features), self.start(features.shape[1])
 
         def step(state, x):
             gates, first = x
-            state = cell.advance(gates, choose(first, nothing, state))
-            return state, cell.output(state)
+            return self.cell.advance(gates, choose(first, nothing, state))
 
         # Only what depends on the step before is done step by step.
-        outputs = jax.lax.scan(step, state, (cell.input_gates(seen), starts))[1]
+        outputs = jax.lax.scan(step, state, (self.cell.input_gates(seen), starts))[1]
         return self._recall(outputs, seen)
 
-    def _seen(self, features: Float[Array, "*batch features"]) -> Float[Array, "*batch features"]:
+    def _seen(self, features: Features) -> Features:
         return jax.nn.relu(features) if self.gate is None else features
 
-    def _recall(
-        self, output: Float[Array, "*batch size"], seen: Float[Array, "*batch features"]
-    ) -> Float[Array, "*batch features"]:
+    def _recall(self, output: Hidden, seen: Features) -> Features:
         read = self.read(jnp.concatenate([output, seen], axis=-1))
         return jax.nn.relu(read) if self.gate is None else read * self.gate(seen)
-
-    @property
-    def _any_cell(self) -> Any:  # the two differ in the form of their state, which nobody looks at
-        return self.cell

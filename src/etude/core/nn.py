@@ -4,18 +4,33 @@ Every layer acts on the last axis and accepts any leading axes. Parameters take 
 type, so the same code runs in float32 and, with x64 enabled, in float64.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+Layer = TypeVar("Layer")
+
+Inputs = Float[Array, "*batch inputs"]
+Outputs = Float[Array, "*batch outputs"]
+Gates = Float[Array, "*batch gates"]
+Hidden = Float[Array, "*batch hidden"]
+
 
 def truncated_normal(key: PRNGKeyArray, shape: Sequence[int], std: float) -> Array:
     """Normal draws cut off at two standard deviations, scaled by `std`."""
     return std * jax.random.truncated_normal(key, -2.0, 2.0, tuple(shape))
+
+
+def chain(
+    make: Callable[..., Layer], inputs: int, sizes: Sequence[int], keys: Iterable[PRNGKeyArray]
+) -> tuple[Layer, ...]:
+    """Layers of the given output sizes, each of which reads the one before."""
+    widths = zip([inputs, *sizes], sizes, keys, strict=False)
+    return tuple(make(before, after, key=key) for before, after, key in widths)
 
 
 class Linear(eqx.Module):
@@ -28,7 +43,7 @@ class Linear(eqx.Module):
         self.w = truncated_normal(key, (inputs, outputs), inputs**-0.5 if std is None else std)
         self.b = jnp.zeros(outputs)
 
-    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+    def __call__(self, x: Inputs) -> Outputs:
         y = x @ self.w
         return y + jnp.broadcast_to(self.b, y.shape)
 
@@ -42,13 +57,9 @@ class MLP(eqx.Module):
 
     def __init__(self, inputs: int, sizes: Sequence[int], tanh: bool = False, *, key: PRNGKeyArray):
         self.tanh = tanh
-        keys = jax.random.split(key, len(sizes))
-        widths = [inputs, *sizes]
-        self.layers = tuple(
-            Linear(a, b, key=k) for a, b, k in zip(widths, widths[1:], keys, strict=False)
-        )
+        self.layers = chain(Linear, inputs, sizes, jax.random.split(key, len(sizes)))
 
-    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+    def __call__(self, x: Inputs) -> Outputs:
         for layer in self.layers[:-1]:
             x = jnp.tanh(layer(x)) if self.tanh else jax.nn.relu(layer(x))
         x = self.layers[-1](x)
@@ -56,8 +67,8 @@ class MLP(eqx.Module):
 
 
 class LSTMState(NamedTuple):
-    hidden: Float[Array, "*batch hidden"]
-    cell: Float[Array, "*batch hidden"]
+    hidden: Hidden
+    cell: Hidden
 
 
 class LSTM(eqx.Module):
@@ -79,24 +90,22 @@ class LSTM(eqx.Module):
         hidden, cell = (jnp.zeros((*batch, self.size), self.w.dtype) for _ in range(2))
         return LSTMState(hidden, cell)
 
-    def output(self, state: LSTMState) -> Float[Array, "*batch hidden"]:
-        return state.hidden
-
-    def input_gates(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch gates"]:
+    def input_gates(self, x: Inputs) -> Gates:
         """The input's share of the gates, with the bias: all time steps can be done at once."""
         gates = x @ self.w[: -self.size]
         return gates + jnp.broadcast_to(self.b, gates.shape)
 
-    def hidden_gates(self, h: Float[Array, "*batch hidden"]) -> Float[Array, "*batch gates"]:
+    def hidden_gates(self, h: Hidden) -> Gates:
         """The hidden state's share of the gates."""
         return h @ self.w[-self.size :]
 
-    def advance(self, gates: Float[Array, "*batch gates"], state: LSTMState) -> LSTMState:
-        """The state after an input whose share of the gates is known."""
-        return lstm_transition(gates + self.hidden_gates(state.hidden), state.cell)
+    def advance(self, gates: Gates, state: LSTMState) -> tuple[LSTMState, Hidden]:
+        """The state and the output after an input whose share of the gates is known."""
+        after = lstm_transition(gates + self.hidden_gates(state.hidden), state.cell)
+        return after, after.hidden
 
-    def __call__(self, x: Float[Array, "*batch inputs"], state: LSTMState) -> LSTMState:
-        return self.advance(self.input_gates(x), state)
+    def __call__(self, x: Inputs, state: LSTMState) -> LSTMState:
+        return self.advance(self.input_gates(x), state)[0]
 
     def read_backward(
         self, xs: Float[Array, "T B inputs"], ends: Bool[Array, "T B"]
@@ -114,7 +123,7 @@ class LSTM(eqx.Module):
         return jax.lax.scan(step, start, (self.input_gates(xs), ends), reverse=True)[1]
 
 
-def lstm_transition(gates: Float[Array, "*batch gates"], cell: Float[Array, "*batch h"]):
+def lstm_transition(gates: Gates, cell: Hidden) -> LSTMState:
     """The new state from the summed gates and the old cell."""
     i, g, f, o = jnp.split(gates, 4, axis=-1)
     cell = jax.nn.sigmoid(f + 1.0) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
@@ -141,26 +150,22 @@ class GRU(eqx.Module):
         keys = jax.random.split(recurrent_key, 3)
         self.recurrent = jnp.concatenate([orthogonal(k, (hidden, hidden)) for k in keys], axis=1)
 
-    def zero_state(self, *batch: int) -> Float[Array, "*batch hidden"]:
+    def zero_state(self, *batch: int) -> Hidden:
         return jnp.zeros((*batch, self.recurrent.shape[0]), self.recurrent.dtype)
 
-    def output(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
-        return state
-
-    def input_gates(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch gates"]:
+    def input_gates(self, x: Inputs) -> Gates:
         """The input's share, with the bias: all time steps can be done at once."""
         return self.inputs(x)
 
-    def advance(
-        self, gates: Float[Array, "*batch gates"], state: Float[Array, "*batch hidden"]
-    ) -> Float[Array, "*batch hidden"]:
-        """The state after an input whose share is known."""
+    def advance(self, gates: Gates, state: Hidden) -> tuple[Hidden, Hidden]:
+        """The state after an input whose share is known, which is the output too."""
         update_x, reset_x, candidate_x = jnp.split(gates, 3, axis=-1)
         update_h, reset_h, candidate_h = jnp.split(state @ self.recurrent, 3, axis=-1)
         update = jax.nn.sigmoid(update_x + update_h)
         reset = jax.nn.sigmoid(reset_x + reset_h)
         candidate = jnp.tanh(candidate_x + reset * candidate_h)
-        return (1.0 - update) * state + update * candidate
+        state = (1.0 - update) * state + update * candidate
+        return state, state
 
 
 class Conv(eqx.Module):
@@ -211,19 +216,14 @@ class ResidualConvNet(eqx.Module):
 
     def __init__(self, shape: Sequence[int], channels: Sequence[int], *, key: PRNGKeyArray):
         height, width, depth = (*shape, 1)[:3]
-        widths = [depth, *channels]
-        self.stages = tuple(
-            ResidualStage(a, b, key=k)
-            for a, b, k in zip(
-                widths, widths[1:], jax.random.split(key, len(channels)), strict=False
-            )
-        )
+        keys = jax.random.split(key, len(channels))
+        self.stages = chain(ResidualStage, depth, channels, keys)
         self.rank = len(shape)
         for _ in channels:
             height, width = -(-height // 2), -(-width // 2)
         self.outputs = height * width * channels[-1]
 
-    def __call__(self, image: Float[Array, "..."]) -> Float[Array, "*batch outputs"]:
+    def __call__(self, image: Float[Array, "..."]) -> Outputs:
         batch = image.shape[: image.ndim - self.rank]
         x = image.reshape(-1, *(*image.shape[image.ndim - self.rank :], 1)[:3])
         for stage in self.stages:

@@ -1,7 +1,7 @@
 """Optimisers one can differentiate through."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,16 @@ import optax
 from jaxtyping import Array, Int, PyTree
 
 from etude.core.config import Optimiser
+
+Tree = TypeVar("Tree")
+
+
+def _average(decay: float, average: PyTree[Array], new: PyTree[Array]) -> PyTree[Array]:
+    return jax.tree.map(lambda a, x: decay * a + (1.0 - decay) * x, average, new)
+
+
+def _squares(grads: PyTree[Array]) -> PyTree[Array]:
+    return jax.tree.map(lambda g: jnp.square(jax.lax.stop_gradient(g)), grads)
 
 
 class AdamState(NamedTuple):
@@ -27,12 +37,8 @@ def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8):
 
     def update(updates, state, params=None):
         del params
-        grads = updates
         steps = state.steps + 1
-        mu = jax.tree.map(lambda m, g: b1 * m + (1.0 - b1) * g, state.mu, grads)
-        nu = jax.tree.map(
-            lambda n, g: b2 * n + (1.0 - b2) * jnp.square(jax.lax.stop_gradient(g)), state.nu, grads
-        )
+        mu, nu = _average(b1, state.mu, updates), _average(b2, state.nu, _squares(updates))
 
         def direction(m, n):
             n_steps = steps.astype(m.dtype)
@@ -56,11 +62,7 @@ def scale_by_rms(decay: float = 0.99, eps: float = 1e-8):
 
     def update(updates, state, params=None):
         del params
-        nu = jax.tree.map(
-            lambda n, g: decay * n + (1.0 - decay) * jnp.square(jax.lax.stop_gradient(g)),
-            state.nu,
-            updates,
-        )
+        nu = _average(decay, state.nu, _squares(updates))
         return jax.tree.map(lambda g, n: g / (jnp.sqrt(n) + eps), updates, nu), RMSState(nu)
 
     return optax.GradientTransformation(init, update)
@@ -86,3 +88,15 @@ def make_optimiser(
 
 
 adam = partial(make_optimiser, "adam")
+
+
+def apply_gradient(
+    optimiser: optax.GradientTransformation,
+    gradient: PyTree[Array],
+    state: PyTree[Array],
+    params: Tree,
+) -> tuple[Tree, PyTree[Array]]:
+    """The parameters and the optimiser's state after a step."""
+    tree: PyTree = params  # Optax's types know no modules, though any tree will do
+    updates, state = optimiser.update(gradient, state, tree)
+    return cast(Tree, optax.apply_updates(tree, updates)), state

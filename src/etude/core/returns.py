@@ -9,10 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+Series = Float[Array, "T ..."]
+Values = Float[Array, "T1 ..."]
+
 
 class VTrace(eqx.Module):
-    target: Float[Array, "T ..."]
-    advantage: Float[Array, "T ..."]
+    target: Series
+    advantage: Series
 
 
 def _backward(step, init: Array, xs) -> Array:
@@ -26,11 +29,7 @@ def _backward(step, init: Array, xs) -> Array:
 
 
 def vtrace(
-    values: Float[Array, "T1 ..."],
-    reward: Float[Array, "T ..."],
-    discount: Float[Array, "T ..."],
-    rho: Float[Array, "T ..."],
-    lambda_: float | Array = 1.0,
+    values: Values, reward: Series, discount: Series, rho: Series, lambda_: float | Array = 1.0
 ) -> VTrace:
     """V-trace targets and policy-gradient advantages with ρ̄ = c̄ = 1 (arXiv 1802.01561).
 
@@ -39,24 +38,20 @@ def vtrace(
     now, after = values[:-1], values[1:]
     clipped = jnp.minimum(1.0, rho)
     delta = clipped * (reward + discount * after - now)
-    error = _backward(
-        lambda e, x: x[0] + x[1] * e,
-        jnp.zeros_like(values[-1]),
-        (delta, discount * lambda_ * clipped),
-    )
-    target = now + error
+    target = now + _discounted_sum(delta, discount * lambda_ * clipped)
     target_after = jnp.concatenate([target[1:], values[-1:]])
     bootstrap = lambda_ * target_after + (1.0 - lambda_) * after
     return VTrace(target, clipped * (reward + discount * bootstrap - now))
 
 
+def _discounted_sum(x: Series, discount: Series) -> Series:
+    """y_t = x_t + discount_t y_{t+1}."""
+    return _backward(lambda y, at: at[0] + at[1] * y, jnp.zeros_like(x[-1]), (x, discount))
+
+
 def retrace(
-    q_taken: Float[Array, "T ..."],
-    values: Float[Array, "T1 ..."],
-    reward: Float[Array, "T ..."],
-    discount: Float[Array, "T ..."],
-    trace: Float[Array, "T ..."],
-) -> Float[Array, "T ..."]:
+    q_taken: Series, values: Values, reward: Series, discount: Series, trace: Series
+) -> Series:
     """Retrace action-value targets (arXiv 1606.02647).
 
     G_t = r_t + γ_t (v_{t+1} − c_{t+1} q_{t+1} + c_{t+1} G_{t+1}), and r + γ v at the last step:
@@ -74,11 +69,8 @@ def retrace(
 
 
 def lambda_returns(
-    values_after: Float[Array, "T ..."],
-    reward: Float[Array, "T ..."],
-    discount: Float[Array, "T ..."],
-    lambda_: Float[Array, "T ..."],
-) -> Float[Array, "T ..."]:
+    values_after: Series, reward: Series, discount: Series, lambda_: Series
+) -> Series:
     """λ-returns: G_t = r_t + γ_t ((1 − λ_t) v_{t+1} + λ_t G_{t+1}), G after the end being v."""
     return _backward(
         lambda g, x: x[0] + x[1] * ((1.0 - x[3]) * x[2] + x[3] * g),
@@ -87,17 +79,10 @@ def lambda_returns(
     )
 
 
-def gae(
-    values: Float[Array, "T1 ..."],
-    reward: Float[Array, "T ..."],
-    discount: Float[Array, "T ..."],
-    trace: Float[Array, "T ..."],
-) -> Float[Array, "T ..."]:
+def gae(values: Values, reward: Series, discount: Series, trace: Series) -> Series:
     """Generalised advantage estimates (arXiv 1506.02438); `trace[t]` is λ, 0 to stop after t."""
     delta = reward + discount * values[1:] - values[:-1]
-    return _backward(
-        lambda a, x: x[0] + x[1] * a, jnp.zeros_like(values[-1]), (delta, discount * trace)
-    )
+    return _discounted_sum(delta, discount * trace)
 
 
 def clipped_objective(
@@ -132,15 +117,11 @@ def signed_log(x: Array) -> Array:
     return jnp.sign(x) * jnp.log1p(jnp.abs(x))
 
 
-def value_bins(num_bins: int, max_value: float) -> Float[Array, " bins"]:
-    return jnp.linspace(-max_value, max_value, num_bins)
-
-
 def categorical_mean(
     logits: Float[Array, "*batch bins"], max_value: float
 ) -> Float[Array, "*batch"]:
     """The scalar a categorical value stands for: the mean over its bins, unsquashed by h⁻¹."""
-    bins = value_bins(logits.shape[-1], max_value).astype(logits.dtype)
+    bins = jnp.linspace(-max_value, max_value, logits.shape[-1]).astype(logits.dtype)
     weight = jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
     return signed_parabolic(weight @ bins / jnp.sum(weight, axis=-1))
 

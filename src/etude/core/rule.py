@@ -14,6 +14,10 @@ from etude.errors import UserError
 
 State = TypeVar("State")
 Targets = TypeVar("Targets")
+Config = TypeVar("Config")
+
+Loss = tuple[Float[Array, "T B"], Metrics]
+"""The loss of each transition, and scalars to log."""
 
 
 class Rule(eqx.Module, Generic[State, Targets]):
@@ -41,10 +45,7 @@ class Rule(eqx.Module, Generic[State, Targets]):
         """What the agent's outputs on the rollout should have been, and the state afterwards."""
 
     @abc.abstractmethod
-    def loss(
-        self, agent: Agent, targets: Targets, rollout: Rollout
-    ) -> tuple[Float[Array, "T B"], Metrics]:
-        """The loss of each transition, and scalars to log."""
+    def loss(self, agent: Agent, targets: Targets, rollout: Rollout) -> Loss: ...
 
     @property
     def context(self) -> Context | None:
@@ -61,9 +62,6 @@ class Rule(eqx.Module, Generic[State, Targets]):
     def agent_cost(self, agent: Agent, rollout: Rollout) -> Float[Array, ""]:
         """What discovery adds to the meta-loss for an updated agent; by default nothing."""
         return jnp.zeros(())
-
-
-Config = TypeVar("Config")
 
 
 def fitted_to(observation: PyTree | None, config: Config) -> Config:

@@ -1,7 +1,7 @@
 """Environments in the gymnax interface, by name."""
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from etude.envs.catalogue import available, require_known
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["Task", "available", "make", "require_known"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Imports what needs JAX when it is asked for."""
     if name in ("Task", "make"):
         return getattr(importlib.import_module("etude.envs.registry"), name)

@@ -7,20 +7,28 @@ library, and behaves the same to the bit.
 
 import abc
 import dataclasses
-from functools import partial
-from typing import Any, Generic, TypeVar
+from functools import cached_property, partial
+from typing import Generic, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-State = TypeVar("State")
+
+class EnvState(eqx.Module):
+    time: Int[Array, ""]
+    """Steps since the episode began."""
+
+
+State = TypeVar("State", bound=EnvState)
 Params = TypeVar("Params")
+Observation = TypeVar("Observation")
 
-
-class EnvParams(eqx.Module):
-    max_steps_in_episode: int = 1
+Action = int | Int[Array, ""]
+Info = dict[str, Array]
+Transition = tuple[Observation, State, Float[Array, ""], Bool[Array, ""], Info]
+"""Observation, state, reward, whether the episode has ended, and anything else."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,48 +38,39 @@ class Discrete:
     n: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Box:
-    """Arrays of one shape with entries between two bounds."""
-
-    low: float
-    high: float
-    shape: tuple[int, ...]
-    dtype: Any = jnp.float32
-
-
-class Environment(abc.ABC, Generic[State, Params]):
+class Environment(abc.ABC, Generic[State, Params, Observation]):
     """An environment that resets itself when an episode ends or reaches its time limit."""
+
+    num_actions: int
 
     @property
     @abc.abstractmethod
     def default_params(self) -> Params: ...
 
     @abc.abstractmethod
-    def reset_env(self, key: Array, params: Params) -> tuple[Any, State]:
+    def reset_env(self, key: Array, params: Params) -> tuple[Observation, State]:
         """The first observation and state of an episode."""
 
     @abc.abstractmethod
     def step_env(
-        self, key: Array, state: State, action: Any, params: Params
-    ) -> tuple[Any, State, Array, Array, dict[str, Any]]:
-        """Observation, state, reward, whether the episode has ended, and anything else."""
+        self, key: Array, state: State, action: Action, params: Params
+    ) -> Transition[Observation, State]: ...
 
-    @abc.abstractmethod
-    def action_space(self, params: Params | None = None) -> Discrete: ...
+    def is_truncated(self, state: State, params: Params) -> Bool[Array, ""]:
+        """Whether the episode has reached its time limit; by default there is none."""
+        return jnp.zeros((), bool)
 
-    def is_truncated(self, state: Any, params: Any) -> Array:
-        """Whether the episode has reached its time limit."""
-        return state.time >= params.max_steps_in_episode
+    def action_space(self, params: Params | None = None) -> Discrete:
+        return Discrete(self.num_actions)
 
     @partial(jax.jit, static_argnames=("self",))
-    def reset(self, key: Array, params: Params | None = None) -> tuple[Any, State]:
+    def reset(self, key: Array, params: Params | None = None) -> tuple[Observation, State]:
         return self.reset_env(key, self.default_params if params is None else params)
 
     @partial(jax.jit, static_argnames=("self",))
     def step(
-        self, key: Array, state: State, action: Any, params: Params | None = None
-    ) -> tuple[Any, State, Array, Array, Array, dict[str, Any]]:
+        self, key: Array, state: State, action: Action, params: Params | None = None
+    ) -> tuple[Observation, State, Float[Array, ""], Bool[Array, ""], Bool[Array, ""], Info]:
         """One step, and after the last of an episode the first observation of the next: the one
         before that is `info["final_observation"]`."""
         params = self.default_params if params is None else params
@@ -85,3 +84,35 @@ class Environment(abc.ABC, Generic[State, Params]):
         )
         ends = {"terminated": terminated, "truncated": truncated, "final_observation": last}
         return observation, state, reward, terminated, truncated, {**info, **ends}
+
+
+class EnvParams(eqx.Module):
+    max_steps_in_episode: int = 1
+
+
+class TimeLimited(Environment[State, EnvParams, Array]):
+    """An environment whose only parameter is its time limit."""
+
+    limit: int
+    """The default."""
+
+    @property
+    def default_params(self) -> EnvParams:
+        return EnvParams(self.limit)
+
+    def is_truncated(self, state: State, params: EnvParams) -> Bool[Array, ""]:
+        return state.time >= params.max_steps_in_episode
+
+
+class TaskEnvironment(Environment[State, Params, Array]):
+    """An environment whose parameters are a task, drawn by `sample_task`."""
+
+    horizon: int
+    """The maximum number of steps per episode."""
+
+    @cached_property
+    def default_params(self) -> Params:  # type: ignore[override]
+        return jax.jit(self.sample_task)(jax.random.key(0))
+
+    @abc.abstractmethod
+    def sample_task(self, key: PRNGKeyArray) -> Params: ...

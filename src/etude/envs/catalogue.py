@@ -1,69 +1,29 @@
 """The environments that come along: names, actions and observations as a table, to be read without
 importing JAX or the suites they come from. A test compares it with the environments themselves."""
 
-import dataclasses
-import difflib
+from typing import NamedTuple
 
-from etude.errors import UserError
+from etude.errors import UserError, did_you_mean
 from etude.settings import split_spec
 
 
-@dataclasses.dataclass(frozen=True)
-class Listed:
+class Listed(NamedTuple):
     """An environment as it is without settings."""
 
     actions: int
     observation: tuple[int, ...]
-    about: str = ""
     home: str = ""
-    """Of our own: module and class."""
+    """The module and class of one of ours."""
 
 
 OURS = {
-    "catch": Listed(
-        3,
-        (8, 8),
-        "Catch the falling pellet (±1 at the end); `rows` and `columns` set the board's size.",
-        "catch:Catch",
-    ),
-    "bandit": Listed(
-        5,
-        (1,),
-        "Pull one of `arms` levers, `pulls` times; lever i pays 1 with probability "
-        "(i + 1)/(arms + 1).",
-        "bandit:Bandit",
-    ),
-    "krazy_world": Listed(
-        4,
-        (84,),
-        "A grid of goals, ice, death and more, whose meaning each task sets anew: find out, "
-        "then act.",
-        "krazy_world:KrazyWorld",
-    ),
-    "maze": Listed(
-        4,
-        (15,),
-        "Find the goal of a maze without loops; `size` is the side of the board, walls included.",
-        "maze:Maze",
-    ),
-    "tabular_mdp": Listed(
-        5,
-        (10,),
-        "`states` and `actions` whose rewards and transitions each task draws anew.",
-        "tabular_mdp:TabularMDP",
-    ),
-    "random_walk": Listed(
-        1,
-        (5,),
-        "A walk left or right by chance: the right end pays 1, the left end 0 or −1, in turn.",
-        "random_walk:RandomWalk",
-    ),
-    "signal_chain": Listed(
-        1,
-        (10,),
-        "`length` steps without a choice: in turn noise of mean 0, and a reward of `signal`.",
-        "signal_chain:SignalChain",
-    ),
+    "catch": Listed(3, (8, 8), "etude.envs.catch:Catch"),
+    "bandit": Listed(5, (1,), "etude.envs.bandit:Bandit"),
+    "krazy_world": Listed(4, (84,), "etude.envs.krazy_world:KrazyWorld"),
+    "maze": Listed(4, (15,), "etude.envs.maze:Maze"),
+    "tabular_mdp": Listed(5, (10,), "etude.envs.tabular_mdp:TabularMDP"),
+    "random_walk": Listed(1, (5,), "etude.envs.random_walk:RandomWalk"),
+    "signal_chain": Listed(1, (10,), "etude.envs.signal_chain:SignalChain"),
 }
 
 GYMNAX = "gymnax/"
@@ -100,15 +60,13 @@ def available() -> dict[str, Listed]:
 
 
 def require_known(spec: str) -> None:
-    """Refuses a name that is certainly a mistake. What gymnax or a module of the user's holds shows
+    """Refuses a name that is certainly a mistake. What gymnax or the user's module holds shows only
     when it is imported."""
-    name, _ = split_spec(spec)
-    name = name.removeprefix(TRIALS)
+    name = split_spec(spec)[0].removeprefix(TRIALS)
     if name not in OURS and not name.startswith(GYMNAX) and ":" not in name:
         raise unknown(name)
 
 
 def unknown(name: str) -> UserError:
-    close = difflib.get_close_matches(name, available(), n=1, cutoff=0.4)
-    hint = f"did you mean {close[0]!r}?" if close else "`etude envs` lists them."
+    hint = did_you_mean(name, available(), "`etude envs` lists them.", cutoff=0.4)
     return UserError(f"There is no environment {name!r}: {hint}")

@@ -1,67 +1,50 @@
 """Catch: a pellet falls down a board, and the paddle at the bottom should be under it."""
 
-from typing import Any
-
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from etude.envs import base
+from etude.envs.base import Action, EnvParams, EnvState, TimeLimited, Transition
 from etude.envs.pictures import board
 
 
-class CatchState(eqx.Module):
+class CatchState(EnvState):
     pellet_row: Int[Array, ""]
     pellet_column: Int[Array, ""]
     paddle: Int[Array, ""]
-    time: Int[Array, ""]
 
 
-class Catch(base.Environment[Any, Any]):
+class Catch(TimeLimited[CatchState]):
     """Catch the falling pellet (±1 at the end); `rows` and `columns` set the board's size.
 
-    The pellet starts in a random column of the top row and falls one row a step; the paddle starts
-    in the centre of the bottom row and moves left, stays or moves right. The episode ends when the
-    pellet reaches the bottom, after `rows − 1` steps: +1 if it is caught, −1 if not.
+    The pellet starts in a random column of the top row and falls one row per step; the paddle
+    starts in the centre of the bottom row and moves left, stays or moves right. The episode ends
+    when the pellet reaches the bottom, after `rows − 1` steps: +1 if it is caught, −1 if not.
     """
 
+    num_actions = 3
+
     def __init__(self, rows: int = 8, columns: int = 8):
-        super().__init__()
         if rows < 2 or columns < 1:
             raise ValueError(f"Catch needs at least 2 rows and 1 column, not {rows} × {columns}.")
-        self.rows, self.columns = rows, columns
+        self.rows, self.columns, self.limit = rows, columns, rows
 
-    @property
-    def default_params(self) -> base.EnvParams:
-        return base.EnvParams(max_steps_in_episode=self.rows)
-
-    @property
-    def num_actions(self) -> int:
-        return 3
-
-    def reset_env(self, key: Array, params: base.EnvParams) -> tuple[Array, CatchState]:
+    def reset_env(self, key: Array, params: EnvParams) -> tuple[Array, CatchState]:
         column = jax.random.randint(key, (), 0, self.columns)
         zero = jnp.zeros((), jnp.int32)
-        state = CatchState(zero, column, jnp.asarray(self.columns // 2, jnp.int32), zero)
+        state = CatchState(zero, zero, column, jnp.asarray(self.columns // 2, jnp.int32))
         return self._observe(state), state
 
     def step_env(
-        self, key: Array, state: CatchState, action: Any, params: base.EnvParams
-    ) -> tuple[Array, CatchState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
+        self, key: Array, state: CatchState, action: Action, params: EnvParams
+    ) -> Transition[Array, CatchState]:
         paddle = jnp.clip(state.paddle + action - 1, 0, self.columns - 1)
         row = state.pellet_row + 1
-        state = CatchState(row, state.pellet_column, paddle, state.time + 1)
+        state = CatchState(state.time + 1, row, state.pellet_column, paddle)
         landed = row == self.rows - 1
         outcome = jnp.where(paddle == state.pellet_column, 1.0, -1.0)
         return self._observe(state), state, jnp.where(landed, outcome, 0.0), landed, {}
-
-    def render(self, state: CatchState, params: base.EnvParams) -> np.ndarray:
-        planes = np.zeros((self.rows, self.columns, 2))
-        planes[-1, int(state.paddle), 0] = 1.0
-        planes[int(state.pellet_row), int(state.pellet_column), 1] = 1.0
-        return board(planes)
 
     def _observe(self, state: CatchState) -> Float[Array, "rows columns"]:
         rows = jnp.arange(self.rows)[:, None]
@@ -70,8 +53,8 @@ class Catch(base.Environment[Any, Any]):
         paddle = (rows == self.rows - 1) & (columns == state.paddle)
         return (pellet | paddle).astype(jnp.float32)
 
-    def action_space(self, params: base.EnvParams | None = None) -> base.Discrete:
-        return base.Discrete(3)
-
-    def observation_space(self, params: base.EnvParams) -> base.Box:
-        return base.Box(0.0, 1.0, (self.rows, self.columns), jnp.float32)
+    def render(self, state: CatchState, params: EnvParams) -> np.ndarray:
+        planes = np.zeros((self.rows, self.columns, 2))
+        planes[-1, int(state.paddle), 0] = 1.0
+        planes[int(state.pellet_row), int(state.pellet_column), 1] = 1.0
+        return board(planes)

@@ -1,8 +1,7 @@
 """Krazy World (arXiv 1803.01118): a grid whose colours, moves and board change with every task."""
 
 import dataclasses
-from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,26 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from etude.envs import base, pictures
+from etude.envs import pictures
+from etude.envs.base import Action, EnvState, TaskEnvironment, Transition
 
 NORMAL, GOAL, ICE, DEATH, WALL, DOOR, KEY, TELEPORTER, ENERGY = range(9)
 TILES = 9
-COLOURS = np.array(
-    [
-        (52, 60, 74),
-        (122, 226, 130),
-        (150, 214, 255),
-        (226, 74, 74),
-        (150, 156, 166),
-        (170, 120, 70),
-        (255, 214, 92),
-        (196, 148, 255),
-        (255, 148, 60),
-    ],
-    float,
-)
+COLOURS = pictures.rgb("343c4a 7ae282 96d6ff e24a4a 969ca6 aa7846 ffd65c c494ff ff943c")
 """Of the tiles, in pictures."""
-
 DIRECTIONS = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 """The basic moves: up, down, left, right."""
 REFILL = 8
@@ -38,63 +24,27 @@ REFILL = 8
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """How many tiles of each kind a board has; shares are of all its tiles."""
-
     size: int
-    goals: int
     horizon: int
     """Steps in an episode."""
-    death: float
-    ice: float
+    tiles: dict[int, int]
+    """How many of each kind there are; the others are normal."""
     energy: int = 0
     """At the start; 0 if there is no limit."""
-    energy_tiles: float = 0.0
-    walls: float = 0.0
-    teleporters: int = 0
-    """Pairs: 0 or 1."""
-    keys: int = 0
-    """Keys, each with a door: 0 or 1."""
     permute_actions: bool = False
 
     @property
     def cells(self) -> int:
         return self.size**2
 
-    def counts(self) -> dict[int, int]:
-        """Of each kind of tile that is not normal."""
 
-        def share(x: float) -> int:
-            return round(x * self.cells)
-
-        return {
-            GOAL: self.goals,
-            ICE: share(self.ice),
-            DEATH: share(self.death),
-            WALL: share(self.walls),
-            DOOR: self.keys,
-            KEY: self.keys,
-            TELEPORTER: 2 * self.teleporters,
-            ENERGY: share(self.energy_tiles),
-        }
-
-
+_EASY = {GOAL: 3, ICE: 4, DEATH: 4}
+_MEDIUM = {GOAL: 1, ICE: 5, DEATH: 5, TELEPORTER: 2, ENERGY: 2}
+_HARD = {GOAL: 3, ICE: 10, DEATH: 15, WALL: 10, DOOR: 1, KEY: 1, ENERGY: 10}
 LEVELS = {
-    "easy": Level(size=5, goals=3, horizon=25, death=0.15, ice=0.15),
-    "medium": Level(
-        size=7, goals=1, horizon=50, death=0.1, ice=0.1, energy=8, energy_tiles=0.05, teleporters=1
-    ),
-    "hard": Level(
-        size=10,
-        goals=3,
-        horizon=100,
-        death=0.15,
-        ice=0.1,
-        energy=12,
-        energy_tiles=0.1,
-        walls=0.1,
-        keys=1,
-        permute_actions=True,
-    ),
+    "easy": Level(size=5, horizon=25, tiles=_EASY),
+    "medium": Level(size=7, horizon=50, tiles=_MEDIUM, energy=8),
+    "hard": Level(size=10, horizon=100, tiles=_HARD, energy=12, permute_actions=True),
 }
 
 
@@ -111,7 +61,7 @@ class KrazyTask(eqx.Module):
     """Where a basic move ends, without the key and with it: all that the board says of moves."""
 
 
-class KrazyState(eqx.Module):
+class KrazyState(EnvState):
     cell: Int[Array, ""]
     has_key: Bool[Array, ""]
     energy: Int[Array, ""]
@@ -122,10 +72,9 @@ class KrazyState(eqx.Module):
     goals: Int[Array, ""]
     """Reached so far."""
     dead: Bool[Array, ""]
-    time: Int[Array, ""]
 
 
-class KrazyWorld(base.Environment[Any, Any]):
+class KrazyWorld(TaskEnvironment[KrazyState, KrazyTask]):
     """A grid of goals, ice, death and more, whose meaning each task sets anew: find out, then act.
 
     `level` is easy, medium or hard; `view` is local (the 3×3 around the agent) or global. Each goal
@@ -142,7 +91,6 @@ class KrazyWorld(base.Environment[Any, Any]):
         permute_colours: bool = True,
         permute_actions: bool | None = None,
     ):
-        super().__init__()
         if level not in LEVELS:
             raise ValueError(f"There is no level {level!r}, only {', '.join(LEVELS)}.")
         if view not in ("local", "global"):
@@ -150,15 +98,12 @@ class KrazyWorld(base.Environment[Any, Any]):
         if compound not in (1, 2, 3):
             raise ValueError(f"An action has up to 1, 2 or 3 basic moves, not {compound}.")
         self.level, self.view, self.compound = LEVELS[level], view, compound
+        self.horizon, self.num_actions = self.level.horizon, 4 if compound == 1 else 8
         self.permute_colours = permute_colours
         if permute_actions is not None:
             self.level = dataclasses.replace(self.level, permute_actions=permute_actions)
 
     # --- Tasks ---
-
-    @cached_property
-    def default_params(self) -> Any:  # type: ignore[override]
-        return jax.jit(self.sample_task)(jax.random.key(0))
 
     def sample_task(self, key: PRNGKeyArray) -> KrazyTask:
         board_key, colour_key, move_key = jax.random.split(key, 3)
@@ -183,14 +128,6 @@ class KrazyWorld(base.Environment[Any, Any]):
 
     # --- Episodes ---
 
-    @property
-    def num_actions(self) -> int:
-        return 4 if self.compound == 1 else 8
-
-    @property
-    def horizon(self) -> int:
-        return self.level.horizon
-
     def reset_env(self, key: Array, params: KrazyTask) -> tuple[Array, KrazyState]:
         state = KrazyState(
             cell=params.start,
@@ -205,8 +142,8 @@ class KrazyWorld(base.Environment[Any, Any]):
         return self._observe(state, params), state
 
     def step_env(
-        self, key: Array, state: KrazyState, action: Any, params: KrazyTask
-    ) -> tuple[Array, KrazyState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
+        self, key: Array, state: KrazyState, action: Action, params: KrazyTask
+    ) -> Transition[Array, KrazyState]:
         """An action costs one unit of energy, however far it leads; without any, nothing moves."""
         limited = self.level.energy > 0
         able = state.energy > 0 if limited else jnp.ones((), bool)
@@ -254,7 +191,7 @@ class KrazyWorld(base.Environment[Any, Any]):
         return (kinds == params.board[first]) | (kinds == params.board[cell])
 
     def is_truncated(self, state: KrazyState, params: KrazyTask) -> Bool[Array, ""]:
-        return state.time >= self.level.horizon
+        return state.time >= self.horizon
 
     # --- What is seen ---
 
@@ -276,13 +213,6 @@ class KrazyWorld(base.Environment[Any, Any]):
         cells = COLOURS[board].reshape(self.level.size, self.level.size, 3)
         return pictures.cells(cells, divmod(int(state.cell), self.level.size))
 
-    def action_space(self, params: KrazyTask | None = None) -> base.Discrete:
-        return base.Discrete(self.num_actions)
-
-    def observation_space(self, params: KrazyTask) -> base.Box:
-        tiles = 9 if self.view == "local" else self.level.cells
-        return base.Box(0.0, jnp.inf, (tiles * TILES + 3,), jnp.float32)
-
 
 # --- Boards --------------------------------------------------------------------------------------
 
@@ -299,7 +229,7 @@ def draw_board(key: PRNGKeyArray, level: Level) -> Board:
 
     def draw(key: PRNGKeyArray) -> Board:
         cells = jax.random.permutation(key, level.cells)
-        kinds = np.repeat(list(level.counts()), list(level.counts().values()))
+        kinds = np.repeat(list(level.tiles), list(level.tiles.values()))
         board = jnp.full(level.cells, NORMAL, jnp.int32)
         board = board.at[cells[1 : 1 + len(kinds)]].set(jnp.asarray(kinds, jnp.int32))
         return Board(board, cells[0].astype(jnp.int32), landings(board, level.size))

@@ -1,15 +1,13 @@
 """Perfect mazes, seen through a window of 3×3 (arXiv 1803.01118)."""
 
-from functools import cached_property
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from etude.envs import base, pictures
+from etude.envs import pictures
+from etude.envs.base import Action, EnvState, TaskEnvironment, Transition
 from etude.envs.krazy_world import DIRECTIONS
 
 WALL_PENALTY = 1e-3
@@ -21,25 +19,25 @@ class MazeTask(eqx.Module):
     goal: Int[Array, "2"]
 
 
-class MazeState(eqx.Module):
+class MazeState(EnvState):
     place: Int[Array, "2"]
     action: Int[Array, ""]
     """The last one; −1 at the start of an episode."""
     reward: Float[Array, ""]
-    time: Int[Array, ""]
 
 
-class Maze(base.Environment[Any, Any]):
+class Maze(TaskEnvironment[MazeState, MazeTask]):
     """Find the goal of a maze without loops; `size` is the side of the board, walls included.
 
     Rooms and walls alternate, so that an even `size` gets one more row and column of wall. An
     episode has `horizon` steps H (by default 10 · size) or ends at the goal, which pays 1 + 1/H; a
-    step costs 1/H, and running into a wall 0.001. Observed are: whether this is an episode's first
-    step, the last reward, the last action, and the 3×3 walls around.
+    step costs 1/H, and running into a wall 0.001. An observation says whether this is an episode's
+    first step, the last reward, the last action, and where the 3×3 cells around are walls.
     """
 
+    num_actions = 4
+
     def __init__(self, size: int = 10, horizon: int = 0):
-        super().__init__()
         if size < 4:
             raise ValueError(f"The size of a maze must be at least 4, not {size}.")
         if horizon < 0:
@@ -48,14 +46,6 @@ class Maze(base.Environment[Any, Any]):
         self.grid = 2 * self.rooms + 1
         self.horizon = horizon or 10 * size
 
-    @cached_property
-    def default_params(self) -> Any:  # type: ignore[override]
-        return jax.jit(self.sample_task)(jax.random.key(0))
-
-    @property
-    def num_actions(self) -> int:
-        return 4
-
     def sample_task(self, key: PRNGKeyArray) -> MazeTask:
         maze_key, place_key = jax.random.split(key)
         places = jax.random.choice(place_key, self.rooms**2, (2,), replace=False)
@@ -63,20 +53,20 @@ class Maze(base.Environment[Any, Any]):
         return MazeTask(carve(maze_key, self.rooms), start, goal)
 
     def reset_env(self, key: Array, params: MazeTask) -> tuple[Array, MazeState]:
-        action = jnp.asarray(-1, jnp.int32)
-        state = MazeState(params.start, action, jnp.zeros(()), jnp.zeros((), jnp.int32))
+        time, action = jnp.zeros((), jnp.int32), jnp.asarray(-1, jnp.int32)
+        state = MazeState(time, params.start, action, jnp.zeros(()))
         return self._observe(state, params), state
 
     def step_env(
-        self, key: Array, state: MazeState, action: Any, params: MazeTask
-    ) -> tuple[Array, MazeState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
+        self, key: Array, state: MazeState, action: Action, params: MazeTask
+    ) -> Transition[Array, MazeState]:
         target = state.place + jnp.asarray(DIRECTIONS)[action]
         blocked = params.walls[target[0], target[1]]
         place = jnp.where(blocked, state.place, target)
         at_goal = jnp.all(place == params.goal)
         step = 1.0 / self.horizon
         reward = jnp.where(at_goal, 1.0 + step, 0.0) - WALL_PENALTY * blocked - step
-        state = MazeState(place, jnp.asarray(action, jnp.int32), reward, state.time + 1)
+        state = MazeState(state.time + 1, place, jnp.asarray(action, jnp.int32), reward)
         return self._observe(state, params), state, reward, at_goal, {}
 
     def is_truncated(self, state: MazeState, params: MazeTask) -> Bool[Array, ""]:
@@ -84,14 +74,9 @@ class Maze(base.Environment[Any, Any]):
 
     def _observe(self, state: MazeState, params: MazeTask) -> Float[Array, "15"]:
         walls = jax.lax.dynamic_slice(params.walls, state.place - 1, (3, 3))
-        first = (state.action < 0).astype(float)
-        return jnp.concatenate(
-            [
-                jnp.stack([first, state.reward]),
-                jax.nn.one_hot(state.action, 4),
-                walls.ravel().astype(float),
-            ]
-        )
+        last = jnp.stack([(state.action < 0).astype(float), state.reward])
+        action = jax.nn.one_hot(state.action, 4)
+        return jnp.concatenate([last, action, walls.ravel().astype(float)])
 
     def render(self, state: MazeState, params: MazeTask) -> np.ndarray:
         colours = np.where(np.asarray(params.walls)[..., None], (150, 156, 166), (30, 36, 48))
@@ -99,12 +84,6 @@ class Maze(base.Environment[Any, Any]):
         colours[tuple(np.asarray(params.goal))] = (122, 226, 130)
         row, column = np.asarray(state.place)
         return pictures.cells(colours, (int(row), int(column)))
-
-    def action_space(self, params: MazeTask | None = None) -> base.Discrete:
-        return base.Discrete(4)
-
-    def observation_space(self, params: MazeTask) -> base.Box:
-        return base.Box(-1.0, 2.0, (15,), jnp.float32)
 
 
 def carve(key: PRNGKeyArray, rooms: int) -> Bool[Array, "grid grid"]:

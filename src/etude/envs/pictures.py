@@ -1,26 +1,17 @@
 """Drawing environments as RGB arrays: coloured boards, a cart and pole, or bars."""
 
-from typing import Any
-
 import numpy as np
 
 SIZE = 240
 BACKGROUND = (16, 20, 28)
-PALETTE = np.array(
-    [
-        (94, 200, 255),
-        (255, 196, 77),
-        (255, 107, 107),
-        (122, 226, 130),
-        (196, 148, 255),
-        (255, 148, 214),
-        (120, 230, 220),
-        (230, 230, 230),
-        (170, 140, 100),
-        (140, 160, 180),
-    ],
-    float,
-)
+
+
+def rgb(colours: str) -> np.ndarray:
+    """Colours written in hexadecimal, one per row."""
+    return np.array([list(bytes.fromhex(x)) for x in colours.split()], float)
+
+
+PALETTE = rgb("5ec8ff ffc44d ff6b6b 7ae282 c494ff ff94d6 78e6dc e6e6e6 aa8c64 8ca0b4")
 
 
 def board(image: np.ndarray) -> np.ndarray:
@@ -50,7 +41,7 @@ def cells(colours: np.ndarray, agent: tuple[int, int] | None = None) -> np.ndarr
     return picture.astype(np.uint8)
 
 
-def _canvas(height: int, width: int) -> tuple[Any, Any]:
+def _canvas(height: int, width: int):
     from PIL import Image, ImageDraw
 
     image = Image.new("RGB", (width, height), BACKGROUND)

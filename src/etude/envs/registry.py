@@ -3,16 +3,31 @@
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from etude import plugins
+from etude.envs.base import Action, Discrete
 from etude.envs.catalogue import GYMNAX, OURS, TRIALS, unknown
+from etude.envs.trials import TaskDistribution, Trials
 from etude.errors import UserError, reason
 from etude.settings import as_type, join_spec, replace_fields, split_spec
+
+
+@runtime_checkable
+class Playable(Protocol):
+    """The interface of gymnax, as far as it is needed: ours, gymnax's own, or the user's."""
+
+    def reset(self, key: Array, params: PyTree) -> tuple[PyTree, PyTree]: ...
+
+    def step(
+        self, key: Array, state: PyTree, action: Action, params: PyTree
+    ) -> tuple[PyTree, PyTree, Array, Array, Array, dict[str, PyTree]]: ...
+
+    def action_space(self, params: PyTree) -> Discrete: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,8 +35,7 @@ class Task:
     """An environment with the parameters it is played under, by the name that makes it."""
 
     name: str
-    env: Any
-    """In the interface of gymnax: ours, gymnax's own, or the user's."""
+    env: Playable
     params: PyTree
     num_actions: int
     observation: PyTree
@@ -35,26 +49,20 @@ def make(spec: str) -> Task:
         return _make_trials(spec, name.removeprefix(TRIALS), settings)
     factory = _factory(name)
     accepted = _accepted_arguments(factory)
-    arguments = {
-        key: as_type(text, accepted[key], f"{key} of {name!r}")
-        for key, text in settings.items()
-        if key in accepted
-    }
+    arguments = _arguments(accepted, settings, name)
     try:
         env = factory(**arguments)
         params = env.default_params
     except Exception as error:  # the user's code may raise anything
         raise UserError(f"Environment {spec!r} cannot be made: {reason(error)}") from error
-    if not all(hasattr(env, name) for name in ("reset", "step", "action_space")):
+    if not isinstance(env, Playable):
         raise UserError(f"{name!r} is not an environment: it lacks reset, step or action_space.")
     fields = {k: v for k, v in settings.items() if k not in accepted}
     return _checked(spec, env, _with_fields(params, fields, name, list(accepted)))
 
 
 def _make_trials(spec: str, name: str, settings: dict[str, str]) -> Task:
-    """Trials on the tasks of another environment, which has all settings that trials have not."""
-    from etude.envs.trials import TaskDistribution, Trials
-
+    """Trials on the tasks of another environment, to which all settings but those of trials go."""
     accepted = _accepted_arguments(Trials)
     of_tasks = {key: text for key, text in settings.items() if key not in accepted}
     tasks = make(join_spec(name, of_tasks))
@@ -62,49 +70,11 @@ def _make_trials(spec: str, name: str, settings: dict[str, str]) -> Task:
         raise UserError(
             f"{name} is one task, not a distribution of tasks: it lacks `sample_task` or `horizon`."
         )
-    own = {
-        key: as_type(text, accepted[key], f"{key} of {spec!r}")
-        for key, text in settings.items()
-        if key in accepted
-    }
+    arguments = _arguments(accepted, settings, spec)
     try:
-        return _checked(spec, Trials(tasks.env, **own), None)
+        return _checked(spec, Trials(tasks.env, tasks.num_actions, **arguments), None)
     except ValueError as error:
         raise UserError(f"Environment {spec!r} cannot be made: {reason(error)}") from None
-
-
-def _with_fields(params: Any, fields: dict[str, str], name: str, accepted: list[str]) -> Any:
-    """The environment's parameters, changed by those settings that its constructor lacks."""
-    fields_of = dataclasses.fields(params) if dataclasses.is_dataclass(params) else ()
-    known = [f.name for f in fields_of if not isinstance(getattr(params, f.name), jax.Array)]
-    if unknown := [key for key in fields if key not in known]:
-        names = ", ".join([*accepted, *known]) or "none"
-        raise UserError(
-            f"Environment {name!r} has no setting {unknown[0]!r}; its settings are: {names}."
-        )
-    return replace_fields(params, fields, f"Environment {name!r}") if fields else params
-
-
-def _factory(name: str) -> Callable[..., Any]:
-    if name in OURS:
-        return plugins.import_class(f"etude.envs.{OURS[name].home}")
-    if name.startswith(GYMNAX):
-        return _gymnax_factory(name)
-    if ":" in name:
-        return plugins.import_class(name)
-    raise unknown(name)
-
-
-def _gymnax_factory(name: str) -> Callable[..., Any]:
-    import gymnax  # takes seconds, which others need not wait for
-
-    own_name = name.removeprefix(GYMNAX)
-    if own_name not in gymnax.registered_envs:
-        raise unknown(name)
-    try:
-        return type(gymnax.make(own_name)[0])
-    except Exception as error:
-        raise UserError(f"Environment {name!r} cannot be made: {reason(error)}") from None
 
 
 def _accepted_arguments(factory: Callable) -> dict[str, Any]:
@@ -120,7 +90,48 @@ def _accepted_arguments(factory: Callable) -> dict[str, Any]:
     }
 
 
-def _checked(spec: str, env: Any, params: Any) -> Task:
+def _arguments(accepted: dict[str, Any], settings: dict[str, str], owner: str) -> dict[str, Any]:
+    """Those of the settings that the constructor accepts, as values of its types."""
+    return {
+        key: as_type(text, accepted[key], f"{key} of {owner!r}")
+        for key, text in settings.items()
+        if key in accepted
+    }
+
+
+def _with_fields(params: PyTree, fields: dict[str, str], name: str, accepted: list[str]) -> PyTree:
+    """The environment's parameters, changed by those settings that its constructor lacks."""
+    fields_of = dataclasses.fields(params) if dataclasses.is_dataclass(params) else ()
+    known = [f.name for f in fields_of if not isinstance(getattr(params, f.name), jax.Array)]
+    if unknown := [key for key in fields if key not in known]:
+        names = ", ".join([*accepted, *known]) or "none"
+        raise UserError(
+            f"Environment {name!r} has no setting {unknown[0]!r}; its settings are: {names}."
+        )
+    return replace_fields(params, fields, f"Environment {name!r}") if fields else params
+
+
+def _factory(name: str) -> Callable[..., Any]:
+    if name.startswith(GYMNAX):
+        return _gymnax_factory(name)
+    if name not in OURS and ":" not in name:
+        raise unknown(name)
+    return plugins.import_class(OURS[name].home if name in OURS else name)
+
+
+def _gymnax_factory(name: str) -> Callable[..., Any]:
+    import gymnax  # takes seconds, which others need not wait for
+
+    own_name = name.removeprefix(GYMNAX)
+    if own_name not in gymnax.registered_envs:
+        raise unknown(name)
+    try:
+        return type(gymnax.make(own_name)[0])
+    except Exception as error:
+        raise UserError(f"Environment {name!r} cannot be made: {reason(error)}") from None
+
+
+def _checked(spec: str, env: Playable, params: PyTree) -> Task:
     """Looks at the environment's shapes without running it, so that mistakes show at once."""
     limit = getattr(params, "max_steps_in_episode", None)
     if isinstance(limit, int) and limit < 1:

@@ -1,39 +1,25 @@
 """A chain that alternates between noise and a small signal: what is worth looking ahead to?"""
 
-from typing import Any
-
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from etude.envs import base
-
-
-class ChainState(eqx.Module):
-    time: Int[Array, ""]
+from etude.envs.base import Action, EnvParams, EnvState, TimeLimited, Transition
 
 
-class SignalChain(base.Environment[Any, Any]):
+class SignalChain(TimeLimited[EnvState]):
     """`length` steps without a choice: in turn noise of mean 0, and a reward of `signal`.
 
     After Xu et al., "Meta-gradient reinforcement learning" (arXiv 1805.09801): a discount that
     depends on the state can leave out the noise and keep the signal. The first reward is noise.
     """
 
+    num_actions = 1
+
     def __init__(self, length: int = 10, signal: float = 0.1, noise: float = 1.0):
-        super().__init__()
         if length < 1 or noise < 0:
             raise ValueError(f"A chain cannot have length {length} and noise {noise}.")
-        self.length, self.signal, self.noise = length, signal, noise
-
-    @property
-    def default_params(self) -> base.EnvParams:
-        return base.EnvParams(max_steps_in_episode=self.length + 1)
-
-    @property
-    def num_actions(self) -> int:
-        return 1
+        self.length, self.signal, self.noise, self.limit = length, signal, noise, length + 1
 
     def noisy(self) -> Bool[Array, " length"]:
         """Whether the reward of each step is noise."""
@@ -47,23 +33,17 @@ class SignalChain(base.Environment[Any, Any]):
     def observations(self) -> Float[Array, "length length"]:
         return jnp.eye(self.length)
 
-    def reset_env(self, key: Array, params: base.EnvParams) -> tuple[Array, ChainState]:
-        state = ChainState(jnp.zeros((), jnp.int32))
+    def reset_env(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
+        state = EnvState(jnp.zeros((), jnp.int32))
         return self._observe(state), state
 
     def step_env(
-        self, key: Array, state: ChainState, action: Any, params: base.EnvParams
-    ) -> tuple[Array, ChainState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
+        self, key: Array, state: EnvState, action: Action, params: EnvParams
+    ) -> Transition[Array, EnvState]:
         noise = self.noise * jax.random.normal(key)
         reward = jnp.where(self.noisy()[state.time], noise, self.signal)
-        state = ChainState(state.time + 1)
+        state = EnvState(state.time + 1)
         return self._observe(state), state, reward, state.time >= self.length, {}
 
-    def _observe(self, state: ChainState) -> Float[Array, " length"]:
+    def _observe(self, state: EnvState) -> Float[Array, " length"]:
         return jax.nn.one_hot(state.time, self.length)
-
-    def action_space(self, params: base.EnvParams | None = None) -> base.Discrete:
-        return base.Discrete(1)
-
-    def observation_space(self, params: base.EnvParams) -> base.Box:
-        return base.Box(0.0, 1.0, (self.length,), jnp.float32)

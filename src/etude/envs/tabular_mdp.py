@@ -1,16 +1,14 @@
 """Random tabular MDPs (arXiv 1611.02779, section 3.2)."""
 
-from functools import cached_property
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from etude.core.types import EXPECTED_REWARD
-from etude.envs import base, pictures
+from etude.envs import pictures
+from etude.envs.base import Action, EnvState, TaskEnvironment, Transition
 
 
 class MDPTask(eqx.Module):
@@ -19,12 +17,11 @@ class MDPTask(eqx.Module):
     """Their means; what is paid has unit variance around them."""
 
 
-class MDPState(eqx.Module):
+class MDPState(EnvState):
     place: Int[Array, ""]
-    time: Int[Array, ""]
 
 
-class TabularMDP(base.Environment[Any, Any]):
+class TabularMDP(TaskEnvironment[MDPState, MDPTask]):
     """`states` and `actions` whose rewards and transitions each task draws anew.
 
     Mean rewards are drawn from N(1, 1) and transitions from a flat Dirichlet distribution; a
@@ -32,18 +29,10 @@ class TabularMDP(base.Environment[Any, Any]):
     """
 
     def __init__(self, states: int = 10, actions: int = 5, horizon: int = 10):
-        super().__init__()
         if min(states, actions, horizon) < 1:
             raise ValueError("An MDP needs states, actions and a horizon of at least 1.")
-        self.states, self.actions, self.horizon = states, actions, horizon
-
-    @cached_property
-    def default_params(self) -> Any:  # type: ignore[override]
-        return jax.jit(self.sample_task)(jax.random.key(0))
-
-    @property
-    def num_actions(self) -> int:
-        return self.actions
+        self.states, self.horizon = states, horizon
+        self.actions = self.num_actions = actions
 
     def sample_task(self, key: PRNGKeyArray) -> MDPTask:
         transition_key, reward_key = jax.random.split(key)
@@ -56,34 +45,24 @@ class TabularMDP(base.Environment[Any, Any]):
         return self._observe(state), state
 
     def step_env(
-        self, key: Array, state: MDPState, action: Any, params: MDPTask
-    ) -> tuple[Array, MDPState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
+        self, key: Array, state: MDPState, action: Action, params: MDPTask
+    ) -> Transition[Array, MDPState]:
         place_key, reward_key = jax.random.split(key)
         mean = params.rewards[state.place, action]
         reward = mean + jax.random.normal(reward_key)
         place = jax.random.categorical(place_key, jnp.log(params.transitions[state.place, action]))
-        state = MDPState(place.astype(jnp.int32), state.time + 1)
+        state = MDPState(state.time + 1, place.astype(jnp.int32))
         info = {EXPECTED_REWARD: mean}
         return self._observe(state), state, reward, state.time >= self.horizon, info
-
-    def is_truncated(self, state: MDPState, params: MDPTask) -> Bool[Array, ""]:
-        return jnp.zeros((), bool)  # what comes after the horizon does not count
 
     def _observe(self, state: MDPState) -> Float[Array, " states"]:
         return jax.nn.one_hot(state.place, self.states)
 
     def render(self, state: MDPState, params: MDPTask) -> np.ndarray:
-        """Mean rewards, states across and actions down; the agent is in a column of its own."""
+        """Mean rewards, states across and actions down; the agent is in a row of its own."""
         means = np.asarray(params.rewards).T
         shares = (means - means.min()) / max(float(np.ptp(means)), 1e-6)
         low, high = np.array((30, 36, 48)), np.array((255, 196, 77))
         colours = low + shares[..., None] * (high - low)
-        return pictures.cells(
-            np.concatenate([np.full((1, self.states, 3), 16.0), colours]), (0, int(state.place))
-        )
-
-    def action_space(self, params: MDPTask | None = None) -> base.Discrete:
-        return base.Discrete(self.actions)
-
-    def observation_space(self, params: MDPTask) -> base.Box:
-        return base.Box(0.0, 1.0, (self.states,), jnp.float32)
+        above = np.full((1, self.states, 3), 16.0)
+        return pictures.cells(np.concatenate([above, colours]), (0, int(state.place)))

@@ -5,17 +5,17 @@ E-RL² (arXiv 1803.01118) the first episodes are there to explore: their rewards
 but not paid.
 """
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from etude.core.trees import choose
 from etude.core.types import EXPECTED_REWARD
-from etude.envs import base
+from etude.envs.base import Action, Environment, EnvState, Transition
 
 
 @runtime_checkable
@@ -24,18 +24,20 @@ class TaskDistribution(Protocol):
 
     @property
     def horizon(self) -> int:
-        """The most steps that an episode has."""
+        """The maximum number of steps per episode."""
         ...
 
-    def sample_task(self, key: PRNGKeyArray) -> Any: ...
+    def sample_task(self, key: PRNGKeyArray) -> PyTree: ...
 
-    def reset_env(self, key: Any, params: Any) -> tuple[Any, Any]: ...
+    def reset_env(self, key: Array, params: PyTree) -> tuple[PyTree, PyTree]: ...
 
-    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> tuple: ...
+    def step_env(
+        self, key: Array, state: PyTree, action: Action, params: PyTree
+    ) -> Transition[PyTree, PyTree]: ...
 
 
 class Seen(eqx.Module):
-    """What is observed in a trial: beside the task's own observation, what the last action came to,
+    """What is observed in a trial: beside the task's own observation, what the last action led to,
     across the borders of episodes too."""
 
     observation: PyTree[Array]
@@ -51,7 +53,7 @@ class Seen(eqx.Module):
     """What was done where, and what it brought: products of `before`, `action` and `reward`."""
 
 
-class TrialState(eqx.Module):
+class TrialState(EnvState):
     task: PyTree[Array]
     inner: PyTree[Array]
     """The state of the task's environment."""
@@ -61,10 +63,9 @@ class TrialState(eqx.Module):
     episode_time: Int[Array, ""]
     last: PyTree[Array]
     """The state that the last episode ended in; at first, that of the start."""
-    time: Int[Array, ""]
 
 
-class Trials(base.Environment):
+class Trials(Environment[TrialState, PyTree, Seen]):
     """Trials of `episodes` episodes on a fresh task each, the first `explore` of them unpaid.
 
     `pairs` adds products of what was seen, done and paid to the observation, which suits tasks of
@@ -75,35 +76,27 @@ class Trials(base.Environment):
     def __init__(
         self,
         env: TaskDistribution,
+        num_actions: int,
+        /,
         episodes: int = 5,
         explore: int = 0,
         pairs: bool = False,
         expected: bool = False,
     ):
-        super().__init__()
         if episodes < 1 or not 0 <= explore < episodes:
             raise ValueError(
                 f"A trial of {episodes} episodes cannot have {explore} to explore: nothing would "
                 "be paid."
             )
-        self.env: Any = env
+        self.env, self.num_actions = env, num_actions
         self.episodes, self.explore = episodes, explore
         self.pairs, self.expected = pairs, expected
 
     @property
-    def default_params(self) -> Any:
+    def default_params(self) -> PyTree:
         return None  # each trial draws a fresh task
 
-    @property
-    def horizon(self) -> int:
-        """The most steps that a trial has."""
-        return self.episodes * self.env.horizon
-
-    @property
-    def num_actions(self) -> int:
-        return self.action_space().n
-
-    def reset_env(self, key: Array, params: Any) -> tuple[Any, TrialState]:
+    def reset_env(self, key: Array, params: PyTree) -> tuple[Seen, TrialState]:
         """A trial on a fresh task or, if the parameters are tasks along a first axis, on one of
         them."""
         task_key, key = jax.random.split(key)
@@ -118,11 +111,11 @@ class Trials(base.Environment):
         zero = jnp.zeros(())
         seen = self._see(observation, nothing, jnp.zeros(self.num_actions), zero, zero)
         count = jnp.zeros((), jnp.int32)
-        return seen, TrialState(task, inner, seen, count, count, inner, count)
+        return seen, TrialState(count, task, inner, seen, count, count, inner)
 
     def step_env(
-        self, key: Array, state: TrialState, action: Any, params: Any
-    ) -> tuple[Seen, TrialState, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]:
+        self, key: Array, state: TrialState, action: Action, params: PyTree
+    ) -> Transition[Seen, TrialState]:
         step_key, reset_key = jax.random.split(key)
         observation, inner, reward, ended, info = self.env.step_env(
             step_key, state.inner, action, state.task
@@ -149,20 +142,16 @@ class Trials(base.Environment):
         )
         return seen, after, paid, after.episode >= self.episodes, {}
 
-    def is_truncated(self, state: TrialState, params: Any) -> Bool[Array, ""]:
-        return jnp.zeros((), bool)  # after the last episode there is nothing more
-
-    def render(self, state: TrialState, params: Any) -> np.ndarray | None:
-        render = getattr(self.env, "render", None)
-        return None if render is None else render(state.inner, state.task)
-
-    def action_space(self, params: Any = None) -> Any:
-        return self.env.action_space(params)
-
-    def _see(self, observation: PyTree, before: PyTree, action: Any, reward: Any, ended: Any):
+    def _see(
+        self, observation: PyTree, before: PyTree, action: Array, reward: Array, ended: Array
+    ) -> Seen:
         pairs = None
         if self.pairs:
             flat = jnp.concatenate([jnp.ravel(x).astype(float) for x in jax.tree.leaves(before)])
             done_there = jnp.outer(flat, action).ravel()
             pairs = jnp.concatenate([done_there, reward * done_there])
         return Seen(observation, before, action, reward, ended, pairs)
+
+    def render(self, state: TrialState, params: PyTree) -> np.ndarray | None:
+        render = getattr(self.env, "render", None)
+        return None if render is None else render(state.inner, state.task)

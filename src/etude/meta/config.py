@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-Memory = Literal["each", "nested"]
+Recording = Literal["each", "nested"]
 """Which states of a window are recorded: that before each update, or before every √N-th."""
 Collect = Literal["fresh", "ahead"]
 """Who plays what is learned from: the agent as it then is, or as it was before the window."""

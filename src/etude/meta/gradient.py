@@ -1,12 +1,12 @@
 """The gradient of an outer loss through N agent updates, with respect to what is meta-learned.
 
 Train first, differentiate after. A window of ordinary training is recorded without any gradient:
-the experience of each update and the states between them. Then the gradient, which is exact, is
-taken by a reverse pass over the recorded updates, each of which is computed once more where its
-derivative is needed. So experience may come from anywhere, and is a constant.
+the experience of each update, what it computed at length (`core/kept.py`) and the states between
+them. Then the gradient, which is exact, is taken by a reverse pass over the recorded updates. So
+experience may come from anywhere, and is a constant.
 
-Memory: the state before each update is recorded (`each`), or that before every √N-th (`nested`),
-from which the reverse pass computes the states in between.
+Recording: the state before each update is recorded (`each`), or that before every √N-th (`nested`),
+from which the reverse pass finds the states in between, with what was kept of the updates.
 """
 
 import math
@@ -16,20 +16,25 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Int, PyTree
 
 from etude.core.agent import Agent
+from etude.core.kept import Kept, recorded, replayed
 from etude.core.learner import Gradient, loss_gradient, mean_loss
 from etude.core.packing import Packed
-from etude.core.remat import remat
 from etude.core.rule import Rule
 from etude.core.types import Metrics, Rollout
-from etude.meta.config import Memory
+from etude.meta.config import Recording
 from etude.meta.problem import Problem
 
 Params = TypeVar("Params")
 State = TypeVar("State")
 Source = TypeVar("Source")
+
+FEW = 8
+"""Up to this many updates, each state is recorded, and the first update is compiled apart."""
+UNROLLED = 2
+"""Up to this many, there is no loop, which would copy the states it carries."""
 
 Play = Callable[[Source, State, Any], tuple[Source, PyTree[Array], PyTree[Array]]]
 """From a source of experience, the state and a random key (or whatever else an update starts with):
@@ -46,6 +51,8 @@ class Window(eqx.Module, Generic[State]):
     experience: PyTree[Array]
     """Of each update, stacked."""
     aux: PyTree[Array]
+    """Of each update, stacked."""
+    kept: Kept
     """Of each update, stacked."""
     final: State
 
@@ -73,7 +80,7 @@ def train(
     source: Source,
     keys: PyTree[Array],
     play: Play[Source, State],
-    memory: Memory = "each",
+    recording: Recording = "each",
 ) -> tuple[Window[State], Source, PyTree[Array]]:
     """Plays and updates once for each of `keys`, each time with the state as it then is.
 
@@ -85,17 +92,19 @@ def train(
         source, packed = carry
         state = packed.unpack()
         source, experience, log = play(source, state, key)
-        state, aux = problem.inner(params, state, experience)
-        return (source, Packed.pack(state)), (experience, aux, log)
+        (state, aux), kept = recorded(problem.inner)(params, state, experience)
+        return (source, Packed.pack(state)), (experience, aux, kept, log)
 
     def chunk(carry, keys):
-        carry_after, recorded = _scan(update, carry, keys)
-        return carry_after, (carry[1], recorded)
+        carry_after, window = jax.lax.scan(update, carry, keys, unroll=length_of(keys) == 1)
+        return carry_after, (carry[1], window)
 
-    chunks = _in_chunks(keys, chunk_length(length_of(keys), memory))
-    carry, (states, recorded) = jax.lax.scan(chunk, (source, Packed.pack(state)), chunks)
-    experience, aux, log = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), recorded)
-    return Window(start, states, experience, aux, carry[1].unpack()), carry[0], log
+    chunks = _in_chunks(keys, chunk_length(length_of(keys), recording))
+    carry, (states, window) = jax.lax.scan(
+        chunk, (source, Packed.pack(state)), chunks, unroll=length_of(chunks) <= UNROLLED
+    )
+    experience, aux, kept, log = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), window)
+    return Window(start, states, experience, aux, kept, carry[1].unpack()), carry[0], log
 
 
 def record(
@@ -103,20 +112,20 @@ def record(
     params: Params,
     state: State,
     experience: PyTree[Array],
-    memory: Memory = "each",
+    recording: Recording = "each",
 ) -> Window[State]:
     """The window of updates on experience that was collected before, stacked along a first axis."""
 
     def play(source, state, part):
         return source, part, None
 
-    return train(problem, params, state, None, experience, play, memory)[0]
+    return train(problem, params, state, None, experience, play, recording)[0]
 
 
-def chunk_length(updates: int, memory: Memory) -> int:
+def chunk_length(updates: int, recording: Recording) -> int:
     """How many updates follow each recorded state. `nested` splits N into a product of two numbers
-    near its root; a prime N has none, and is recorded like `each`."""
-    return 1 if memory == "each" else nearest_divisor(updates)
+    near its root; a prime N has none, and is recorded like `each`, as are few updates."""
+    return 1 if recording == "each" or updates <= FEW else nearest_divisor(updates)
 
 
 def nearest_divisor(n: int) -> int:
@@ -132,9 +141,8 @@ def _in_chunks(xs: PyTree[Array], chunk: int) -> PyTree[Array]:
     return jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), xs)
 
 
-def _scan(step, carry, xs: PyTree[Array]):
-    """`jax.lax.scan`, without a loop where there is but one step."""
-    return jax.lax.scan(step, carry, xs, unroll=length_of(xs) == 1)
+def _at(xs: PyTree[Array], i: int | Int[Array, ""]) -> PyTree[Array]:
+    return jax.tree.map(lambda x: x[i], xs)
 
 
 # --- Differentiating -----------------------------------------------------------------------------
@@ -166,10 +174,6 @@ def meta_gradient(
     return MetaGradient(jax.tree.map(jnp.add, to_params, more), after, metrics)
 
 
-FEW = 8
-"""Up to this many updates, the first is compiled apart from the others."""
-
-
 def _through_updates(
     problem: Problem[Params, State, Any],
     params: Params,
@@ -183,46 +187,50 @@ def _through_updates(
     the parameters, so half of its reverse pass is not needed. A loop has one body for all updates
     and cannot leave it out; among few updates, the first counts enough to have its own.
     """
-    chunk = _chunk(problem, gradient, window.chunk)
 
-    def back(carry, recorded):
+    def update(params, packed, recorded, gradient=gradient):
+        experience, kept = recorded
+        inner = replayed(problem.inner, kept)
+        state, aux = inner(params, packed.unpack(), experience, gradient)
+        return Packed.pack(state), aux
+
+    def back(carry, part):
+        """Through one update."""
         to_params, to_state = carry
-        state, experience, to_aux = recorded
-        run = lambda params, state: chunk(params, state, experience)  # noqa: E731
+        state, to_aux, recorded = part
+        run = lambda params, state: update(params, state, recorded)  # noqa: E731
         more, to_state = eqx.filter_vjp(run, params, state)[1]((to_state, to_aux))
         return (jax.tree.map(jnp.add, to_params, more), to_state), None
 
-    chunks = (window.states, *_in_chunks((window.experience, cotangents[1]), window.chunk))
-    apart = length_of(window.experience) <= FEW
-    others = jax.tree.map(lambda x: x[1:], chunks) if apart else chunks
-    nothing = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
-    carry = nothing, Packed.pack(cotangents[0])
-    (to_params, to_state), _ = jax.lax.scan(back, carry, others, reverse=True)
+    def back_through_chunk(carry, chunk):
+        """The states within a chunk first: for them, hardly more is needed than what was kept."""
+        state, *recorded = chunk
+        forward = lambda state, part: (update(params, state, part[1], loss_gradient)[0], state)  # noqa: E731
+        _, states = jax.lax.scan(forward, state, recorded)
+        return jax.lax.scan(back, carry, (states, *recorded), reverse=True)
 
-    _, experience, to_aux = jax.tree.map(lambda x: x[0], chunks)
+    recorded = (cotangents[1], (window.experience, window.kept))
+    if window.chunk > 1:
+        recorded = _in_chunks(recorded, window.chunk)
+    parts = (window.states, *recorded)
+    first = _at(parts, 0) if length_of(window.experience) <= FEW else None
+    go_back = back if window.chunk == 1 else back_through_chunk
+    nothing = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
+    (to_params, to_state), _ = jax.lax.scan(
+        lambda carry, i: go_back(carry, _at(parts, i)),  # slices of the whole would be copies
+        (nothing, Packed.pack(cotangents[0])),
+        jnp.arange(0 if first is None else 1, length_of(parts)),
+        reverse=True,
+        unroll=length_of(parts) <= UNROLLED,
+    )
 
     def beginning(params):
         state = Packed.pack(problem.begin(params, window.start))
-        return chunk(params, state, experience) if apart else state
+        return state if first is None else update(params, state, first[2])
 
     _, pullback = eqx.filter_vjp(beginning, params)
-    (more,) = pullback((to_state, to_aux) if apart else to_state)
+    (more,) = pullback(to_state if first is None else (to_state, first[1]))
     return jax.tree.map(jnp.add, to_params, more)
-
-
-def _chunk(problem: Problem[Params, State, Any], gradient: Gradient, length: int):
-    """The updates that follow a recorded state, as a function to be differentiated."""
-
-    def step(params, packed, part):
-        state, aux = problem.inner(params, packed.unpack(), part, gradient)
-        return Packed.pack(state), aux
-
-    step = step if length == 1 else remat(step)
-
-    def chunk(params, packed, experience):
-        return _scan(lambda packed, part: step(params, packed, part), packed, experience)
-
-    return chunk
 
 
 @jax.custom_vjp

@@ -6,7 +6,6 @@ differentiated through the updates, and the rule goes one step down.
 """
 
 import dataclasses
-from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -142,9 +141,10 @@ class OnlineTraining:
 
     def init(self, rule: Rule, key: PRNGKeyArray) -> OnlineState:
         start = self.problem.training.init(rule, key)
+        params: PyTree = rule
         return OnlineState(
             rule=rule,
-            meta_optimiser_state=self.meta_optimiser.init(cast(Any, rule)),
+            meta_optimiser_state=self.meta_optimiser.init(params),
             learner=start.learner,
             world=start.world,
             reference_state=self.problem.reference.init(start.learner.agent),
@@ -161,18 +161,16 @@ class OnlineTraining:
 
         life = Life(state.learner, state.reference_state)
         window, world, played = train(
-            self.problem, state.rule, life, state.world, jnp.stack(keys), play, memory="each"
+            self.problem, state.rule, life, state.world, jnp.stack(keys), play, recording="each"
         )
         agent = window.final.learner.agent
         world, last, last_played = training.play(
             agent, world, outer_key, online.outer_rollout, context
         )
         result = meta_gradient(self.problem, state.rule, window, last)
-        old = cast(Any, state.rule)
-        updates, meta_state = self.meta_optimiser.update(
-            cast(Any, result.gradient), state.meta_optimiser_state, old
+        rule, meta_state = optim.apply_gradient(
+            self.meta_optimiser, result.gradient, state.meta_optimiser_state, state.rule
         )
-        rule = cast(Rule, optax.apply_updates(old, updates))
         learner = result.state.learner
         metrics = result.metrics | _over_window(played, last_played)
         metrics |= {"meta_gradient_norm": norm(result.gradient)}

@@ -1,9 +1,10 @@
 """A training run in which each seed's rule learns, too."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from etude import envs, rules
 from etude.envs import Task
@@ -53,7 +54,7 @@ class OnlineRun(TrainRun[OnlineState]):
         by_seed = {name: metrics[name].mean(axis=0).tolist() for name in self.rule.watched}
         return super().record(state, metrics, done) | {"learned": by_seed}
 
-    def learned(self, state: OnlineState) -> Any:
+    def learned(self, state: OnlineState) -> PyTree:
         return state.rule, state.learner
 
     def before_saving(self, state: OnlineState, folder: RunFolder) -> None:
@@ -74,10 +75,10 @@ class OnlineRun(TrainRun[OnlineState]):
             plot_learned(folder.metrics(), followed, folder.path / "learned.png")
 
     @property
-    def _suggested(self) -> dict[str, Any]:
+    def _suggested(self) -> dict[str, object]:
         """The settings of training that a rule learned here is used to."""
         names = "batch rollout replay_share epochs minibatches learning_rate schedule max_update"
-        names += " torso conv memory memory_size optimiser"
+        names += " torso conv memory memory_size memory_gate optimiser"
         return {name: getattr(self.config, name) for name in names.split()}
 
 

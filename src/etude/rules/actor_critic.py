@@ -5,15 +5,15 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from etude.core.agent import Agent, Heads
 from etude.core.distributions import entropy, log_prob
 from etude.core.moments import Moments
 from etude.core.returns import categorical_mean, two_hot_cross_entropy, vtrace
-from etude.core.rule import Rule
-from etude.core.types import Metrics, Rollout
-from etude.settings import check_types, is_cost, is_odd_bins, is_positive, is_share, require
+from etude.core.rule import Loss, Rule
+from etude.core.types import Rollout
+from etude.settings import check, is_odd_bins, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +38,10 @@ class ActorCriticConfig:
     after the rollout count as 0."""
 
     def __post_init__(self):
-        check_types(self)
-        require(self, "discount td_lambda", is_share, "from 0 to 1")
-        require(self, "entropy_cost value_cost", is_cost, "0 or more")
+        check(
+            self, share="discount td_lambda", cost="entropy_cost value_cost", positive="max_value"
+        )
         require(self, "bins", lambda x: x == 0 or is_odd_bins(x), "0, or an odd number from 3")
-        require(self, "max_value", is_positive, "a positive number")
 
 
 class ActorCriticTargets(eqx.Module):
@@ -53,13 +52,7 @@ class ActorCriticTargets(eqx.Module):
 class ActorCritic(Rule[Moments, ActorCriticTargets]):
     """Policy gradient with V-trace advantages, value regression, entropy bonus. It has no η."""
 
-    config: ActorCriticConfig = eqx.field(static=True)
-
-    def __init__(
-        self, config: ActorCriticConfig = ActorCriticConfig(), *, key: PRNGKeyArray | None = None
-    ):
-        del key  # nothing is random here
-        self.config = config
+    config: ActorCriticConfig = eqx.field(static=True, default=ActorCriticConfig())
 
     def heads(self, num_actions: int) -> Heads:
         return Heads(state={"pi": num_actions, "value": self.config.bins or 1})
@@ -84,25 +77,19 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
     ) -> tuple[ActorCriticTargets, Moments]:
         """The targets for any γ and λ; apart from these, all they come from is constant."""
         prediction = jax.lax.stop_gradient(agent.predict(agent.unroll(rollout)))
-        value = self._value(prediction["value"])
+        value, bins = prediction["value"], self.config.bins
+        value = categorical_mean(value, self.config.max_value) if bins else value[..., 0]
         if not self.config.bootstrap:
             value = value.at[-1].set(0.0)
-        estimate = vtrace(
-            value,
-            rollout.reward,
-            discount,
-            rollout.importance_ratio(prediction["pi"][:-1]),
-            td_lambda,
-        )
+        rho = rollout.importance_ratio(prediction["pi"][:-1])
+        estimate = vtrace(value, rollout.reward, discount, rho, td_lambda)
         advantage = estimate.advantage
         state = state.update(rollout.mean(advantage), rollout.mean(advantage**2))
         if self.config.normalise:
             advantage = state.normalise(advantage)
         return ActorCriticTargets(estimate.target, advantage), state
 
-    def loss(
-        self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout
-    ) -> tuple[Float[Array, "T B"], Metrics]:
+    def loss(self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout) -> Loss:
         config = self.config
         prediction = agent.predict(agent.unroll(rollout))
         logits, output = prediction["pi"][:-1], prediction["value"][:-1]
@@ -116,7 +103,10 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         metrics = {"pi_loss": pi_loss, "value_loss": value_loss, "entropy": bonus}
         return total, {name: rollout.mean(x) for name, x in metrics.items()}
 
-    def _value(self, output: Float[Array, "T1 B n"]) -> Float[Array, "T1 B"]:
-        if self.config.bins:
-            return categorical_mean(output, self.config.max_value)
-        return output[..., 0]
+
+def scalar_critic(entropy_cost: float, value_cost: float, normalise: bool = True) -> ActorCritic:
+    """An actor-critic with a plain scalar value, which other rules build on."""
+    config = ActorCriticConfig(
+        bins=0, entropy_cost=entropy_cost, value_cost=value_cost, normalise=normalise
+    )
+    return ActorCritic(config)

@@ -9,10 +9,10 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from etude.core.agent import Agent, Flatten, Heads
 from etude.core.nn import LSTM, Linear
-from etude.core.rule import Rule, fitted_to
-from etude.core.types import Metrics, Rollout
-from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticTargets
-from etude.settings import check_types, is_cost, is_count, is_share, require
+from etude.core.rule import Loss, Rule, fitted_to
+from etude.core.types import Rollout
+from etude.rules.actor_critic import ActorCritic, ActorCriticTargets, scalar_critic
+from etude.settings import check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,10 +39,8 @@ class FrodoConfig:
     """Number of axes of each part of an observation; inferred from the environment."""
 
     def __post_init__(self):
-        check_types(self)
-        require(self, "hidden", is_count, "at least 1")
-        require(self, "discount", is_share, "from 0 to 1")
-        require(self, "entropy_cost value_cost consistency", is_cost, "0 or more")
+        costs = "entropy_cost value_cost consistency"
+        check(self, count="hidden", share="discount", cost=costs)
 
     def fitted(self, observation: PyTree | None) -> "FrodoConfig":
         """For an environment with such observations."""
@@ -90,9 +88,7 @@ class Frodo(Rule[None, ActorCriticTargets]):
         ends = rollout.segment_ends & (not self.config.across)
         return self.out(self.lstm.read_backward(inputs, ends))[..., 0]
 
-    def loss(
-        self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout
-    ) -> tuple[Float[Array, "T B"], Metrics]:
+    def loss(self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout) -> Loss:
         loss, metrics = self._critic.loss(agent, targets, rollout)
         value = targets.value - targets.advantage
         seen = {"target": rollout.mean(targets.value), "value": rollout.mean(value)}
@@ -113,7 +109,4 @@ class Frodo(Rule[None, ActorCriticTargets]):
 
     @property
     def _critic(self) -> ActorCritic:
-        entropy_cost, value_cost = self.config.entropy_cost, self.config.value_cost
-        return ActorCritic(
-            ActorCriticConfig(bins=0, entropy_cost=entropy_cost, value_cost=value_cost)
-        )
+        return scalar_critic(self.config.entropy_cost, self.config.value_cost)

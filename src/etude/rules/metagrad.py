@@ -6,14 +6,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from etude.core.agent import Agent, Flatten, Heads
 from etude.core.moments import Moments
-from etude.core.rule import Rule, fitted_to
-from etude.core.types import Context, Metrics, Rollout
-from etude.rules.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticTargets
-from etude.settings import check_types, is_cost, require
+from etude.core.rule import Loss, Rule, fitted_to
+from etude.core.types import Context, Rollout
+from etude.rules.actor_critic import ActorCritic, ActorCriticTargets, scalar_critic
+from etude.settings import check, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +38,8 @@ class MetaGradConfig:
     """Number of axes of each part of an observation; inferred from the environment."""
 
     def __post_init__(self):
-        check_types(self)
+        check(self, cost="entropy_cost value_cost")
         require(self, "discount td_lambda", lambda x: 0 < x < 1, "above 0 and below 1")
-        require(self, "entropy_cost value_cost", is_cost, "0 or more")
 
     def fitted(self, observation: PyTree | None) -> "MetaGradConfig":
         """For an environment with such observations."""
@@ -75,10 +74,7 @@ class MetaGrad(Rule[Moments, ActorCriticTargets]):
     config: MetaGradConfig = eqx.field(static=True)
     coefficients: Coefficients
 
-    def __init__(
-        self, config: MetaGradConfig = MetaGradConfig(), *, key: PRNGKeyArray | None = None
-    ):
-        del key  # nothing is random here
+    def __init__(self, config: MetaGradConfig = MetaGradConfig()):
         self.config = config
         self.coefficients = Coefficients(config)
 
@@ -97,15 +93,12 @@ class MetaGrad(Rule[Moments, ActorCriticTargets]):
         self, agent: Agent, state: Moments, rollout: Rollout
     ) -> tuple[ActorCriticTargets, Moments]:
         """What comes after a transition is weighed by γ and λ of the state it leads to."""
-        next_observation = jax.tree.map(lambda x: x[1:], rollout.observation)
-        pair = self.coefficients(next_observation)
+        pair = self.coefficients(jax.tree.map(lambda x: x[1:], rollout.observation))
         pair = jnp.broadcast_to(pair, (*rollout.reward.shape, 2))
         discount = rollout.discount(1.0) * pair[..., 0]
         return self._critic.estimate(agent, state, rollout, discount, pair[..., 1])
 
-    def loss(
-        self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout
-    ) -> tuple[Float[Array, "T B"], Metrics]:
+    def loss(self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout) -> Loss:
         loss, metrics = self._critic.loss(agent, targets, rollout)
         pair = self.coefficients(rollout.observation)
         gamma, lambda_ = jnp.mean(pair.reshape(-1, 2), axis=0)
@@ -114,11 +107,4 @@ class MetaGrad(Rule[Moments, ActorCriticTargets]):
     @property
     def _critic(self) -> ActorCritic:
         config = self.config
-        return ActorCritic(
-            ActorCriticConfig(
-                bins=0,
-                entropy_cost=config.entropy_cost,
-                value_cost=config.value_cost,
-                normalise=config.normalise,
-            )
-        )
+        return scalar_critic(config.entropy_cost, config.value_cost, config.normalise)

@@ -1,15 +1,13 @@
 """Update rules by name, and what their files say of them. None of this needs JAX: the rules
 themselves are imported when they are made."""
 
-import dataclasses
-import difflib
-import inspect
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from etude import plugins
-from etude.errors import UserError, reason
+from etude.errors import UserError, did_you_mean, reason
 from etude.runs.arrays import read_arrays
 from etude.settings import lists_to_tuples, split_spec
 from etude.training.config import TrainRequest
@@ -20,56 +18,17 @@ START_FILE = "start.npz"
 """In the folder of a run that changes its rule: where it started."""
 
 
-@dataclasses.dataclass(frozen=True)
-class NoSettings:
-    """The config of a rule that has none."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """A family of rules: how its members are made from a config and a random key."""
+class Kind(NamedTuple):
+    """A family of rules: the class that makes them."""
 
     module: str
     name: str
-    """Of the class."""
     learned_online: bool = False
     """Whether a new rule of this kind is learned while an agent is trained under it."""
 
     @property
     def full_name(self) -> str:
         return f"{self.module}:{self.name}"
-
-    @property
-    def rule(self) -> type:
-        """The class itself."""
-        from etude.core.rule import Rule  # imports JAX
-
-        found = plugins.import_class(self.full_name)
-        if not (isinstance(found, type) and issubclass(found, Rule)):
-            raise UserError(f"{self.full_name} is not a rule: it must be a subclass of etude.Rule.")
-        return found
-
-    @property
-    def config(self) -> type:
-        """The class of its settings: the type of the rule's field `config`, if it has one."""
-        fields = {field.name: field.type for field in dataclasses.fields(self.rule)}
-        config = fields.get("config", NoSettings)
-        if isinstance(config, str):  # its module postpones annotations
-            config = getattr(sys.modules[self.rule.__module__], config, None)
-        if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
-            raise UserError(f"The field `config` of {self.full_name} must be a frozen dataclass.")
-        return config
-
-    def create(self, config: Any, key: Any) -> Any:
-        """A rule of this kind; its constructor is given `config` and `key` if it takes them."""
-        accepted = inspect.signature(self.rule.__init__).parameters
-        given = {"config": config, "key": key}
-        try:
-            return self.rule(**{name: x for name, x in given.items() if name in accepted})
-        except UserError:
-            raise
-        except Exception as error:  # the user's code may raise anything
-            raise UserError(f"Rule {self.full_name} cannot be made: {reason(error)}") from error
 
 
 KINDS = {
@@ -89,20 +48,23 @@ def is_own(name: str) -> bool:
     return plugins.is_named(name) and not Path(name).exists()
 
 
+def is_kind(name: str) -> bool:
+    """Whether rules of a kind can be found again by its name."""
+    return name in KINDS or plugins.is_named(name)
+
+
 def kind_called(name: str) -> Kind:
     """One of ours, or `module:Class`."""
-    if name in KINDS:
-        return KINDS[name]
     module, _, attribute = name.partition(":")
-    return Kind(module, attribute)
+    return KINDS[name] if name in KINDS else Kind(module, attribute)
 
 
 def kind_named(spec: str) -> str:
     """The kind of the rule that a spec names."""
     name, _ = split_spec(spec)
-    if name in PUBLISHED:
-        return PUBLISHED[name]
-    return name if name in KINDS or is_own(name) else kind_in_file(find_file(name))
+    if name in KINDS or is_own(name):
+        return name
+    return PUBLISHED[name] if name in PUBLISHED else read_rule(find_file(name))[0]
 
 
 def learns_online(spec: str) -> bool:
@@ -136,21 +98,19 @@ def find_file(name: str) -> Path:
     if path.exists():
         return path / RULE_FILE if path.is_dir() else path
     names = [*PUBLISHED, *KINDS]
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}, and files."
+    hint = did_you_mean(name, names, f"there are {', '.join(names)}, and files.")
     raise UserError(f"There is no rule {name!r} and no file of that name: {hint}")
 
 
-def kind_in_file(path: Path) -> str:
+def read_rule(path: Path) -> tuple[str, dict[str, np.ndarray], dict[str, Any]]:
+    """The kind of the rule in a file, its arrays and its header."""
     arrays, header = read_arrays(path)
-    if is_published_format(arrays):
-        return "disco"
-    kind = header.get("kind")
-    if not isinstance(kind, str) or not (kind in KINDS or plugins.is_named(kind)):
+    kind = "disco" if is_published_format(arrays) else header.get("kind")
+    if not isinstance(kind, str) or not is_kind(kind):
         raise UserError(f"{path} is not a rule file: it names no known kind of rule.")
-    return kind
+    return kind, arrays, header
 
 
-def is_published_format(arrays: dict[str, Any]) -> bool:
+def is_published_format(arrays: dict[str, np.ndarray]) -> bool:
     """Whether the arrays carry the names of DeepMind's file instead of ours."""
     return "lstm/lstm/linear/w" in arrays

@@ -2,7 +2,9 @@
 
 import dataclasses
 import hashlib
+import inspect
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,22 +16,101 @@ from jaxtyping import PRNGKeyArray, PyTree
 from etude import plugins
 from etude.core.rule import Rule
 from etude.errors import UserError, reason
-from etude.rules.names import (
-    KINDS,
-    PUBLISHED,
-    Kind,
-    NoSettings,
-    find_file,
-    is_own,
-    is_published_format,
-    kind_called,
-    kind_in_file,
-    training_settings,
-)
-from etude.runs.arrays import read_arrays, write_arrays
+from etude.rules import names
+from etude.rules.disco import weights
+from etude.rules.names import KINDS, PUBLISHED, Kind, kind_called
+from etude.runs.arrays import write_arrays
 from etude.runs.folder import IMPORT_FROM
 from etude.runs.storage import from_arrays, sha256_of, to_arrays
 from etude.settings import as_text, join_spec, lists_to_tuples, replace_fields, split_spec
+
+# --- From a kind to a rule ------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class NoSettings:
+    """The config of a rule that has none."""
+
+
+def _class_of(kind: Kind) -> type[Rule]:
+    found = plugins.import_class(kind.full_name)
+    if not (isinstance(found, type) and issubclass(found, Rule)):
+        raise UserError(f"{kind.full_name} is not a rule: it must be a subclass of etude.Rule.")
+    return found
+
+
+def _config_class(kind: Kind) -> type:
+    """The class of its settings: the type of the rule's field `config`, if it has one."""
+    made = _class_of(kind)
+    fields = {field.name: field.type for field in dataclasses.fields(made)}
+    config = fields.get("config", NoSettings)
+    if isinstance(config, str):  # its module postpones annotations
+        config = getattr(sys.modules[made.__module__], config, None)
+    if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
+        raise UserError(f"The field `config` of {kind.full_name} must be a frozen dataclass.")
+    return config
+
+
+def _configured(kind: Kind, settings: dict[str, str], owner: str) -> Any:
+    """The default settings of a kind, with changes."""
+    try:
+        default = _config_class(kind)()
+    except TypeError as error:
+        raise UserError(
+            f"Every setting of {kind.full_name} needs a default: {reason(error)}."
+        ) from None
+    return replace_fields(default, settings, owner)
+
+
+def _create(kind: Kind, config: object, key: PRNGKeyArray) -> Rule:
+    """A rule of a kind; its constructor is given `config` and `key` if it takes them."""
+    made = _class_of(kind)
+    accepted = inspect.signature(made.__init__).parameters
+    given = {"config": config, "key": key}
+    try:
+        return made(**{name: x for name, x in given.items() if name in accepted})
+    except UserError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise UserError(f"Rule {kind.full_name} cannot be made: {reason(error)}") from error
+
+
+def _form(kind: Kind, config: object) -> Rule:
+    """The shapes of a rule's parameters."""
+    return jax.eval_shape(lambda: _create(kind, config, jax.random.key(0)))
+
+
+def load(spec: str, *, seed: int = 0, observation: PyTree = None) -> Rule:
+    """The rule a spec names: a kind (`disco` starts from random η), `disco103`, a file, or a class
+    of your own, `module:Class`.
+
+    Settings may follow: `actor_critic:discount=0.9,entropy_cost=0.02`. Some rules read
+    observations, and have to be told the form of one.
+    """
+    return maker(spec, observation)(jax.random.key(seed))
+
+
+def maker(spec: str, observation: PyTree = None) -> Callable[[PRNGKeyArray], Rule]:
+    """What makes the rule a spec names, of which some part may be random."""
+    name, settings = split_spec(spec)
+    if name not in KINDS and not names.is_own(name):
+        rule = _load_published(name, settings)
+        return lambda key: rule
+    kind = kind_called(name)
+    config = _configured(kind, settings, f"Rule {name}")
+    if hasattr(config, "fitted"):
+        config = config.fitted(observation)
+    return lambda key: _create(kind, config, key)
+
+
+def _load_published(name: str, settings: dict[str, str]) -> Rule:
+    """A rule whose parameters come from a file, someone else's or one of ours."""
+    if name not in PUBLISHED:
+        return _load_file(names.find_file(name), settings)
+    return weights.load_disco103(_configured(KINDS[PUBLISHED[name]], settings, f"Rule {name}"))
+
+
+# --- From a rule to its kind ----------------------------------------------------------------------
 
 
 def kind_of(rule: Rule) -> str:
@@ -51,80 +132,22 @@ def _can_be_made_again(rule: Rule, kind: Kind) -> bool:
         like = _form(kind, _config_of(rule))
     except UserError:
         return False
-    return kind.rule is type(rule) and jax.tree.structure(like) == jax.tree.structure(rule)
-
-
-def _form(kind: Kind, config: Any) -> Rule:
-    """The shapes of a rule's parameters."""
-    return jax.eval_shape(lambda: kind.create(config, jax.random.key(0)))
+    return _class_of(kind) is type(rule) and jax.tree.structure(like) == jax.tree.structure(rule)
 
 
 def _config_of(rule: Rule) -> Any:
     return getattr(rule, "config", NoSettings())
 
 
-def load(spec: str, *, seed: int = 0, observation: PyTree = None) -> Rule:
-    """The rule a spec names: a kind (`disco` starts from random η), `disco103`, a file, or a class
-    of your own, `module:Class`.
-
-    Settings may follow: `actor_critic:discount=0.9,entropy_cost=0.02`. Some rules read
-    observations, and have to be told the form of one.
-    """
-    return maker(spec, observation)(jax.random.key(seed))
-
-
-def maker(spec: str, observation: PyTree = None) -> Callable[[PRNGKeyArray], Rule]:
-    """What makes the rule a spec names, of which some part may be random."""
-    name, settings = split_spec(spec)
-    if name not in KINDS and not is_own(name):
-        rule = _load_published(name, settings)
-        return lambda key: rule
-    kind = kind_called(name)
-    config = replace_fields(_default_config(kind), settings, f"Rule {name}")
-    if hasattr(config, "fitted"):
-        config = config.fitted(observation)
-    return lambda key: kind.create(config, key)
-
-
-def _default_config(kind: Kind) -> Any:
-    try:
-        return kind.config()
-    except TypeError as error:
-        raise UserError(
-            f"Every setting of {kind.full_name} needs a default: {reason(error)}."
-        ) from None
-
-
-def _load_published(name: str, settings: dict[str, str]) -> Rule:
-    """A rule whose parameters come from a file, someone else's or one of ours."""
-    if name not in PUBLISHED:
-        return _load_file(find_file(name), settings)
-    from etude.rules.disco.weights import load_disco103
-
-    return load_disco103(replace_fields(KINDS["disco"].config(), settings, f"Rule {name}"))
-
-
-def load_kept(path: Path) -> Rule:
-    """The rule that a run folder keeps."""
-    if not path.is_file():
-        raise UserError(f"The run folder {path.parent} has lost its rule, {path.name}.")
-    return _load_file(path, {})
-
-
 def spec_of(rule: Rule) -> str:
     """The spec that makes a rule like this one, apart from its parameters."""
     kind = kind_of(rule)
-    if not _is_known(kind):
+    if not names.is_kind(kind):
         return kind
-    default, config = _default_config(kind_called(kind)), _config_of(rule)
+    default, config = _configured(kind_called(kind), {}, kind), _config_of(rule)
     given = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    changed = {name: x for name, x in given.items() if x != getattr(default, name)}
-    return join_spec(kind, {name: as_text(value) for name, value in changed.items()})
-
-
-def _is_known(kind: str) -> bool:
-    """Whether rules of this kind can be found again by its name."""
-    return kind in KINDS or plugins.is_named(kind)
+    changed = {name: as_text(x) for name, x in given.items() if x != getattr(default, name)}
+    return join_spec(kind, changed)
 
 
 def digest(rule: Rule) -> str:
@@ -133,12 +156,24 @@ def digest(rule: Rule) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+# --- Files ----------------------------------------------------------------------------------------
+
+
+def require_kind(rule: Rule) -> None:
+    """Only rules that can be made again can be kept, in a rule file or a run folder."""
+    if not names.is_kind(kind := kind_of(rule)):
+        raise UserError(
+            f"{kind} is not a kind of rule that can be kept in a file: its class must be in a "
+            "module, and be made from `config` and `key` alone; or train it without a folder."
+        )
+
+
 def save(path: Path | str, rule: Rule, training: dict[str, Any] | None = None) -> None:
     """Writes a rule file: its kind, its config, η, and settings of training that suit it, as
     fields of `TrainRequest`."""
     require_kind(rule)
     kind = kind_of(rule)
-    training = training_settings(training or {}, "The rule")
+    training = names.training_settings(training or {}, "The rule")
     header = {"kind": kind, "config": dataclasses.asdict(_config_of(rule)), "training": training}
     if kind not in KINDS:
         header[IMPORT_FROM] = os.getcwd()
@@ -148,28 +183,23 @@ def save(path: Path | str, rule: Rule, training: dict[str, Any] | None = None) -
         raise UserError(f"The rule cannot be written to {path}: {reason(error)}.") from None
 
 
-def require_kind(rule: Rule) -> None:
-    """Only rules that can be made again can be kept, in a rule file or a run folder."""
-    if not _is_known(kind := kind_of(rule)):
-        raise UserError(
-            f"{kind} is not a kind of rule that can be kept in a file: its class must be in a "
-            "module, and be made from `config` and `key` alone; or train it without a folder."
-        )
+def load_kept(path: Path) -> Rule:
+    """The rule that a run folder keeps."""
+    if not path.is_file():
+        raise UserError(f"The run folder {path.parent} has lost its rule, {path.name}.")
+    return _load_file(path, {})
 
 
 def _load_file(path: Path, settings: dict[str, str]) -> Rule:
-    kind = kind_called(kind_in_file(path))
-    arrays, header = read_arrays(path)
+    name, arrays, header = names.read_rule(path)
+    kind, owner = kind_called(name), f"Rule {path}"
     if IMPORT_FROM in header:
         plugins.look_in(str(header[IMPORT_FROM]))
-    if is_published_format(arrays):  # weights as DeepMind publishes them
-        config = replace_fields(kind.config(), settings, f"Rule {path}")
-        from etude.rules.disco.weights import from_published
-
-        return from_published(arrays, config, str(path))
+    if names.is_published_format(arrays):  # weights as DeepMind publishes them
+        return weights.from_published(arrays, _configured(kind, settings, owner), str(path))
     try:
-        config = kind.config(**lists_to_tuples(header["config"]))
-        config = replace_fields(config, settings, f"Rule {path}")
+        config = _config_class(kind)(**lists_to_tuples(header["config"]))
+        config = replace_fields(config, settings, owner)
         like = _form(kind, config)
     except UserError:
         raise

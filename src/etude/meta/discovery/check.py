@@ -1,10 +1,10 @@
 """The held-out check: fresh agents, trained from scratch under the rule as it is now."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Array, Key, PRNGKeyArray
 
 from etude import stats
 from etude.core.rule import Rule
@@ -25,16 +25,18 @@ class Outcome:
     """The mean return of each seed's last episodes; NaN if none ended."""
 
     @property
+    def _seen(self) -> np.ndarray:
+        return self.returns[np.isfinite(self.returns)]
+
+    @property
     def mean(self) -> float:
         """Over the seeds that saw an episode end; NaN if none did."""
-        seen = self.returns[np.isfinite(self.returns)]
-        return float(seen.mean()) if len(seen) else float("nan")
+        return float(self._seen.mean()) if len(self._seen) else float("nan")
 
-    def describe(self) -> dict[str, Any]:
-        seen = self.returns[np.isfinite(self.returns)]
-        if not len(seen):
+    def describe(self) -> dict[str, float | None]:
+        if not len(self._seen):
             return {"mean": None, "low": None, "high": None}
-        low, high = stats.bootstrap_interval([np.array([x]) for x in seen])
+        low, high = stats.bootstrap_interval([np.array([x]) for x in self._seen])
         return {"mean": self.mean, "low": low, "high": high}
 
 
@@ -47,9 +49,10 @@ class Check:
 
     def __init__(self, tasks: list[Task], config: DiscoverConfig):
         self._config = config
+        self._actor_critic = ActorCritic(ActorCriticConfig(discount=config.value_discount))
         trainings = {t.name: Training.create(t, config.training(t.name)) for t in tasks}
-        self._train = {name: jax.jit(self._program(x)) for name, x in trainings.items()}
-        self._play = {name: jax.jit(self._program(x, learn=False)) for name, x in trainings.items()}
+        self._train = {name: self._program(x) for name, x in trainings.items()}
+        self._play = {name: self._program(x, learn=False) for name, x in trainings.items()}
 
     def trace(self, rule: Rule) -> None:
         """Lets mistakes surface without running anything."""
@@ -60,7 +63,7 @@ class Check:
     def __call__(self, rule: Rule, fresh: bool = False) -> Outcomes:
         """How agents do under the rule, on seeds that no other check has used if `fresh`."""
         keys = self._keys(fresh)
-        return {name: _outcome(program(rule, keys)) for name, program in self._train.items()}
+        return {name: _outcome(train(rule, keys)) for name, train in self._train.items()}
 
     def baseline(self) -> Outcomes:
         """How the actor-critic does with the same network, batches and step size."""
@@ -69,16 +72,9 @@ class Check:
     def untrained(self) -> Outcomes:
         """How agents do that never learn."""
         keys = self._keys()
-        return {
-            name: _outcome(program(self._actor_critic, keys))
-            for name, program in self._play.items()
-        }
+        return {name: _outcome(play(self._actor_critic, keys)) for name, play in self._play.items()}
 
-    @property
-    def _actor_critic(self) -> ActorCritic:
-        return ActorCritic(ActorCriticConfig(discount=self._config.value_discount))
-
-    def _keys(self, fresh: bool = False) -> Any:
+    def _keys(self, fresh: bool = False) -> Key[Array, " seeds"]:
         seeds = self._config.check_seeds
         keys = jax.random.split(jax.random.key(self._config.seed), 2 * seeds if fresh else seeds)
         return keys[-seeds:]
@@ -86,7 +82,7 @@ class Check:
     def _program(self, training: Training, learn: bool = True):
         updates = self._config.check_updates
 
-        def train(rule: Rule, key: Any) -> EpisodeLog:
+        def train(rule: Rule, key: PRNGKeyArray) -> EpisodeLog:
             state = training.init(rule, key)
             if learn:
                 return training.run(rule, state, updates, updates)[0].world.episodes
@@ -97,12 +93,11 @@ class Check:
             world, _ = jax.lax.scan(play, state.world, jax.random.split(key, updates))
             return world.episodes
 
-        return jax.vmap(train, in_axes=(None, 0))
+        return jax.jit(jax.vmap(train, in_axes=(None, 0)))
 
 
 def _outcome(log: EpisodeLog) -> Outcome:
-    returns, counts = jax.device_get((log.returns, log.count))
-    counts = np.minimum(counts, LAST_EPISODES)
+    returns, counts = jax.device_get((log.returns, np.minimum(log.count, LAST_EPISODES)))
     means = [row[:n].mean() if n else np.nan for row, n in zip(returns, counts, strict=True)]
     return Outcome(np.array(means, float))
 

@@ -2,11 +2,11 @@
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Literal
 
-from etude.core.config import NetworkConfig
+from etude.core.config import Memory
 from etude.errors import UserError
-from etude.meta.config import Collect, Memory
+from etude.meta.config import Collect, Recording
 from etude.settings import (
     SEED_RANGE,
     check_types,
@@ -69,6 +69,12 @@ class DiscoverConfig:
     """Size of the agents' action model."""
     head: int = 32
     """Hidden width of the action model's heads."""
+    memory: Memory = "none"
+    """Recurrent cell that lets the agents remember earlier observations: none, gru or lstm."""
+    memory_size: int = 128
+    """Units of the recurrent cell."""
+    memory_gate: bool = False
+    """Whether what is read from memory is multiplied by a gate computed from the observation."""
 
     meta_learning_rate: float = 1e-3
     """Step size of Adam on the rule; each agent's meta-gradient has its own Adam state."""
@@ -94,7 +100,7 @@ class DiscoverConfig:
     """Which agent collects the experience of a window: fresh, for each update and for validation
     the agent as it is at that point; ahead, the agent before the first update collects everything
     (as the released notebook does with two updates; with ten it ruins learning)."""
-    memory: Memory = "each"
+    record: Recording = "each"
     """Which states are recorded for the meta-gradient: the one before each update (each), or before
     every √N-th update (nested: less memory, but the ones in between are recomputed)."""
     mixed_mode: bool = True
@@ -115,7 +121,7 @@ class DiscoverConfig:
         check_types(self)
         numbers = (
             "agents meta_steps inner_updates rollout batch replay_capacity validation_rollout "
-            "validation_batch model head check_updates check_seeds log_every"
+            "validation_batch model head memory_size check_updates check_seeds log_every"
         )
         require(self, numbers, is_count, "at least 1")
         require(self, "seed", is_seed, SEED_RANGE)
@@ -161,28 +167,15 @@ class DiscoverConfig:
     def held_out_names(self) -> list[str]:
         return split_specs(self.held_out)
 
-    @property
-    def network(self) -> NetworkConfig:
-        return NetworkConfig(self.torso, self.conv, self.model, self.head)
-
     def training(self, env: str) -> TrainPlan:
         """How an agent of the population learns, as the plan of a training run."""
         own = dict(env=env, rule="discovered", log_every=1)
         return TrainPlan.of(BASE | self.suggested | own)
 
     @property
-    def suggested(self) -> dict[str, Any]:
+    def suggested(self) -> dict[str, object]:
         """The settings of training that a rule discovered here is used to."""
-        return dict(
-            batch=self.batch,
-            rollout=self.rollout,
-            replay_share=self.replay,
-            replay_capacity=self.replay_capacity,
-            learning_rate=self.learning_rate,
-            schedule="constant",
-            max_update=1.0,
-            torso=self.torso,
-            conv=self.conv,
-            model=self.model,
-            head=self.head,
-        )
+        names = "batch rollout replay_capacity learning_rate torso conv model head memory"
+        names += " memory_size memory_gate"
+        fixed = dict(replay_share=self.replay, schedule="constant", max_update=1.0)
+        return {**fixed, **{name: getattr(self, name) for name in names.split()}}

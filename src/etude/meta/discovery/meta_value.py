@@ -1,7 +1,6 @@
 """The meta-value function: how well an agent could have been expected to do, for the meta-loss."""
 
 import dataclasses
-from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -11,10 +10,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from etude.core.agent import Agent, Heads, NetworkConfig
 from etude.core.moments import Moments
-from etude.core.optim import adam
+from etude.core.optim import adam, apply_gradient
 from etude.core.returns import signed_parabolic, vtrace
 from etude.core.types import Rollout
-from etude.settings import check_types, is_count, is_positive, is_share, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +29,6 @@ class MetaValueConfig:
     """Step size of its optimiser, which has the form of the agent's."""
     max_update: float = 1.0
     """Where each entry of the optimiser's step is clipped, before the learning rate."""
-
-    def __post_init__(self):
-        check_types(self)
-        require(self, "torso conv", is_count, "at least 1")
-        require(self, "discount td_lambda", is_share, "from 0 to 1")
-        require(self, "learning_rate max_update", is_positive, "a positive number")
 
     @property
     def optimiser(self) -> optax.GradientTransformation:
@@ -71,9 +63,10 @@ class MetaValue(eqx.Module):
     ) -> "MetaValue":
         """`observation`: arrays or `ShapeDtypeStruct`s of one observation, without batch axes."""
         shape = NetworkConfig(torso=config.torso, conv=config.conv)
-        network = Agent(observation, 0, Heads(state={"value": 1}), shape, key=key)
-        state = config.optimiser.init(cast(Any, network))
-        return MetaValue(network, state, Moments.zero(), Moments.zero(), config)
+        network: PyTree = Agent(observation, 0, Heads(state={"value": 1}), shape, key=key)
+        return MetaValue(
+            network, config.optimiser.init(network), Moments.zero(), Moments.zero(), config
+        )
 
     def evaluate(self, logits: Float[Array, "T1 B A"], rollout: Rollout) -> Evaluation:
         """V-trace for the policy given by `logits`."""
@@ -83,13 +76,8 @@ class MetaValue(eqx.Module):
         self, raw: Float[Array, "T1 B"], logits: Float[Array, "T1 B A"], rollout: Rollout
     ) -> Evaluation:
         value, rho = signed_parabolic(raw), rollout.importance_ratio(logits[:-1])
-        estimate = vtrace(
-            value,
-            rollout.reward,
-            rollout.discount(self.config.discount),
-            rho,
-            self.config.td_lambda,
-        )
+        discount, td_lambda = rollout.discount(self.config.discount), self.config.td_lambda
+        estimate = vtrace(value, rollout.reward, discount, rho, td_lambda)
         td = estimate.target - value[:-1]
         return jax.lax.stop_gradient(Evaluation(value, td, estimate.advantage, rho))
 
@@ -106,9 +94,9 @@ class MetaValue(eqx.Module):
             return rollout.mean(0.5 * jnp.square(error)), (td, evaluation.advantage)
 
         gradient, (td, advantage) = jax.grad(loss, has_aux=True)(self.network)
-        old = cast(Any, self.network)
-        updates, state = self.config.optimiser.update(gradient, self.optimiser_state, old)
-        network = cast(Agent, optax.apply_updates(old, updates))
+        network, state = apply_gradient(
+            self.config.optimiser, gradient, self.optimiser_state, self.network
+        )
         moments = _observe(self.advantage, advantage, rollout)
         return MetaValue(network, state, moments, td, self.config)
 

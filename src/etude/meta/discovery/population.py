@@ -84,6 +84,16 @@ class Group:
         return JaxSource(self.task, self.config.validation_batch)
 
     @property
+    def _value_config(self) -> MetaValueConfig:
+        return MetaValueConfig(
+            torso=self.config.value_torso,
+            conv=self.config.conv,
+            discount=self.config.value_discount,
+            td_lambda=self.config.value_lambda,
+            learning_rate=self.config.value_learning_rate,
+        )
+
+    @property
     def steps_per_meta_step(self) -> int:
         """Environment steps of each agent, those for validation among them."""
         config = self.config
@@ -96,7 +106,7 @@ class Group:
         """A fresh agent in fresh environments, with a lifetime of its own."""
         train_key, value_key, env_key, budget_key = jax.random.split(key, 4)
         start = self.training.init(rule, train_key)
-        value = MetaValue.create(self.task.observation, value_config(self.config), key=value_key)
+        value = MetaValue.create(self.task.observation, self._value_config, key=value_key)
         budgets = jnp.asarray(self.config.budgets)
         index = jax.random.categorical(budget_key, -jnp.log(budgets.astype(float)))
         return Member(
@@ -130,7 +140,7 @@ class Group:
     # --- One meta-step ---------------------------------------------------------------------------
 
     def advance(self, rule: Rule, seats: Seat) -> tuple[RuleUpdate, Seat, Metrics]:
-        """One meta-step of every agent here; each metric has one entry an agent.
+        """One meta-step of every agent here; each metric has one entry per agent.
 
         The metric `over` says whose time is over, for age or bad numbers: `replace` them.
         """
@@ -185,7 +195,7 @@ class Group:
 
         keys = jax.random.split(play_key, self.config.inner_updates)
         window, world, played = train(
-            self.problem, rule, member.lifetime, member.world, keys, play, self.config.memory
+            self.problem, rule, member.lifetime, member.world, keys, play, self.config.record
         )
         agent = window.final.learner.agent
         member, validation = self._validate(rule, member, agent, validation_key)
@@ -204,7 +214,7 @@ class Group:
 
         keys = jax.random.split(play_key, self.config.inner_updates)
         world, (rollouts, played) = jax.lax.scan(one_batch, member.world, keys)
-        window = record(self.problem, rule, member.lifetime, rollouts, self.config.memory)
+        window = record(self.problem, rule, member.lifetime, rollouts, self.config.record)
         member, validation = self._validate(rule, member, agent, validation_key)
         return self._lived(member, world), window, validation, _totals(played)
 
@@ -227,6 +237,7 @@ def _totals(played: Metrics) -> Metrics:
     return {name: jnp.sum(played[name]) for name in ("episodes", "episode_return")}
 
 
+@jax.jit
 def apply_updates(
     rule: Rule, updates: list[RuleUpdate], learning_rate: Float[Array, ""] | float
 ) -> Rule:
@@ -238,13 +249,3 @@ def apply_updates(
         return leaf - scale.astype(leaf.dtype) * sum(totals)
 
     return jax.tree.map(step, rule, *(u.total for u in updates))
-
-
-def value_config(config: DiscoverConfig) -> MetaValueConfig:
-    return MetaValueConfig(
-        torso=config.value_torso,
-        conv=config.conv,
-        discount=config.value_discount,
-        td_lambda=config.value_lambda,
-        learning_rate=config.value_learning_rate,
-    )

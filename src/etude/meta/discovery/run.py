@@ -1,16 +1,19 @@
 """A discovery run from start to end: the population, the rule that learns, checks, the folder."""
 
 import dataclasses
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jax.stages import Compiled, Lowered
+from jaxtyping import Array, Float, Int, PyTree
 
 from etude import envs, rules
+from etude.core.types import Metrics
 from etude.envs import Task
 from etude.errors import UserError
 from etude.meta.discovery.check import Check, Outcomes, score
@@ -29,9 +32,9 @@ class DiscoveryState(eqx.Module):
 
     rule: Rule
     seats: tuple[Seat, ...]
-    """One tree for each environment; its agents are along the first axis."""
+    """One tree per environment, with its agents along the first axis."""
     best: Rule
-    """The rule of the best check so far, the one that the run started from among them."""
+    """The rule with the best check so far; the one that the run starts from competes."""
     best_score: Float[Array, ""]
     """Minus infinity before the first check."""
     best_step: Int[Array, ""]
@@ -112,7 +115,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
 
     def advance(
         self, state: DiscoveryState, done: int, number: int
-    ) -> tuple[DiscoveryState, dict[str, Any]]:
+    ) -> tuple[DiscoveryState, dict[str, PyTree]]:
         rows = []
         for meta_step in range(done, done + number):
             state, metrics = self._meta_step(state, self.config.meta_learning_rate_at(meta_step))
@@ -123,43 +126,27 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
                 "nothing to learn from: look at the environments' rewards, or lower "
                 "--learning-rate."
             )
-        rows = jax.device_get(rows)
-        metrics = {
-            name: {key: np.stack([row[name][key] for row in rows]) for key in rows[0][name]}
-            for name in rows[0]
-        }
-        return self._checked(state, metrics, done, done + number)
+        played = jax.tree.map(lambda *xs: np.stack(xs), *jax.device_get(rows))
+        state, checked = self._checked(state, done + number)
+        return state, {"played": played, "checked": checked}
 
-    def joined(self, pieces: list[dict[str, Any]]) -> dict[str, Any]:
-        checked = {k: v for k, v in pieces[-1].items() if k == "check"}  # it ends a record
-        played = [{k: v for k, v in piece.items() if k != "check"} for piece in pieces]
-        return super().joined(played) | checked
+    def joined(self, pieces: list[dict[str, PyTree]]) -> dict[str, PyTree]:
+        played = super().joined([{"played": piece["played"]} for piece in pieces])
+        return pieces[-1] | played  # only the last can have been checked
 
-    def record(self, state: DiscoveryState, metrics: dict[str, Any], done: int) -> Record:
-        metrics = dict(metrics)
-        checked = metrics.pop("check", None)
-        means = {
-            name: {key: _mean_of_finite(x) for key, x in values.items()}
-            for name, values in metrics.items()
-        }
-        episodes = {name: values["episodes"].sum() for name, values in metrics.items()}
-        returns = {
-            name: float(values["episode_return"].sum() / episodes[name]) if episodes[name] else None
-            for name, values in metrics.items()
-        }
-        last = {
-            key: sum(v[key][-1].sum() for v in metrics.values()) for key in ("resets", "skipped")
-        }
-        overall = [key for key in next(iter(means.values())) if key not in HIDDEN]
-        record = {
+    def record(self, state: DiscoveryState, metrics: dict[str, PyTree], done: int) -> Record:
+        played: dict[str, dict[str, np.ndarray]] = metrics["played"]
+        shown = [key for key in next(iter(played.values())) if key not in HIDDEN]
+        means = {key: [_mean_of_finite(x[key]) for x in played.values()] for key in shown}
+        return {
             "steps": done * sum(g.steps_per_meta_step * n for g, n in self._seating),
-            "returns": returns,
-            **{key: float(np.mean([m[key] for m in means.values()])) for key in overall},
-            **{key: int(value) for key, value in last.items()},
+            "returns": {name: _mean_return(x) for name, x in played.items()},
+            **{key: float(np.mean(x)) for key, x in means.items()},
+            **{key: int(sum(x[key][-1].sum() for x in played.values())) for key in COUNTS},
+            **metrics["checked"],
         }
-        return record if checked is None else record | {"check": checked}
 
-    def learned(self, state: DiscoveryState) -> Any:
+    def learned(self, state: DiscoveryState) -> PyTree:
         return state.rule, [seats.member.lifetime for seats in state.seats]
 
     # --- What is kept and told -------------------------------------------------------------------
@@ -168,7 +155,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     def name(self) -> str:
         return f"discover-{self.config.env_names[0]}"
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         return dataclasses.asdict(self.config)
 
     def require_keepable(self) -> None:
@@ -178,8 +165,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         rules.save(folder.path / rules.START_FILE, self.start)
 
     def before_saving(self, state: DiscoveryState, folder: RunFolder) -> None:
-        kept = kept_rule(state)
-        rules.save(folder.path / rules.RULE_FILE, kept, training=self.config.suggested)
+        rules.save(folder.path / rules.RULE_FILE, kept_rule(state), self.config.suggested)
         self.draw(folder)
 
     def describe(self, record: Record) -> str:
@@ -188,7 +174,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     def draw(self, folder: RunFolder) -> None:
         plot_discovery(folder.metrics(), folder.path / "discovery.png")
 
-    def result(self, outcome: Outcome[DiscoveryState], summary: dict[str, Any]) -> DiscoverResult:
+    def result(self, outcome: Outcome[DiscoveryState], summary: Record) -> DiscoverResult:
         return DiscoverResult(
             done=outcome.done,
             curve=outcome.curve,
@@ -197,10 +183,12 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
             config=self.config,
         )
 
-    def summary(self, outcome: Outcome[DiscoveryState]) -> dict[str, Any]:
+    def summary(self, outcome: Outcome[DiscoveryState]) -> dict[str, object]:
         state, last = outcome.state, outcome.curve[-1] if outcome.curve else {}
-        checked = self.check is not None and not np.isneginf(state.best_score)
-        finished = outcome.done >= self.updates
+        checked = not np.isneginf(state.best_score)
+        final_check = None
+        if self.check is not None and checked and outcome.done >= self.updates:
+            final_check = self._compared(self.check(state.best, fresh=True))
         return {
             "envs": self.config.env_names,
             "agents": self.config.agents,
@@ -212,18 +200,8 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
             "skipped": last.get("skipped", 0),
             "best_score": float(state.best_score) if checked else None,
             "best_meta_step": int(state.best_step) if checked else outcome.done,
-            "final_check": self._final_check(state) if checked and finished else None,
+            "final_check": final_check,
             "rule_sha256": rules.digest(kept_rule(state)),
-        }
-
-    def _final_check(self, state: DiscoveryState) -> dict[str, Any]:
-        """The kept rule once more, on seeds that had no part in choosing it, beside the others."""
-        assert self.check is not None
-        return {
-            "returns": _described(self.check(state.best, fresh=True)),
-            "start": _described(self.at_start),
-            "baseline": _described(self.baseline),
-            "untrained": _described(self.untrained),
         }
 
     # --- One meta-step ---------------------------------------------------------------------------
@@ -240,14 +218,12 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         for i, (group, number) in enumerate(self._seating):
             keys = jax.random.split(jax.random.fold_in(root, i), number)
             seats.append(jax.vmap(group.new_seat, in_axes=(None, 0))(self.start, keys))
-        copy = jax.tree.map(jnp.copy, self.start)
-        rule, zero = jax.tree.map(jnp.copy, self.start), jnp.zeros((), jnp.int32)
-        return DiscoveryState(
-            rule, tuple(seats), copy, jnp.asarray(-jnp.inf), zero, jnp.zeros_like(zero)
-        )
+        rule, best = (jax.tree.map(jnp.copy, self.start) for _ in range(2))
+        best_step, barren = (jnp.zeros((), jnp.int32) for _ in range(2))
+        return DiscoveryState(rule, tuple(seats), best, jnp.asarray(-jnp.inf), best_step, barren)
 
     @cached_property
-    def _traced(self) -> list[Any]:
+    def _traced(self) -> list[Lowered]:
         seats = self.shapes().seats
         return [
             jax.jit(group.advance, donate_argnums=1).lower(self.start, shape)
@@ -255,20 +231,16 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         ]
 
     @cached_property
-    def _compiled(self) -> list[Any]:
+    def _compiled(self) -> list[Compiled]:
         return [program.compile() for program in self._traced]
 
     @cached_property
-    def _replace(self) -> list[Any]:
+    def _replace(self) -> list[Callable[..., Seat]]:
         return [jax.jit(group.replace, donate_argnums=1) for group in self.groups]
-
-    @cached_property
-    def _apply(self) -> Any:
-        return jax.jit(apply_updates)
 
     def _meta_step(
         self, state: DiscoveryState, learning_rate: float
-    ) -> tuple[DiscoveryState, dict[str, Any]]:
+    ) -> tuple[DiscoveryState, dict[str, Metrics]]:
         updates, after, metrics = [], [], {}
         programs = zip(self.groups, self._compiled, self._replace, state.seats, strict=True)
         for group, advance, replace, seats in programs:
@@ -278,64 +250,53 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
             updates.append(update)
             after.append(seats)
             metrics[group.task.name] = logged
-        rule = self._apply(state.rule, updates, learning_rate)
+        rule = apply_updates(state.rule, updates, learning_rate)
         barren = jnp.where(sum(u.agents for u in updates) > 0, 0, state.barren + 1)
-        best = (state.best, state.best_score, state.best_step)
-        return DiscoveryState(rule, tuple(after), *best, barren), metrics
+        return dataclasses.replace(state, rule=rule, seats=tuple(after), barren=barren), metrics
 
     # --- Checks ----------------------------------------------------------------------------------
 
     @cached_property
-    def baseline(self) -> Outcomes:
+    def references(self) -> dict[str, Outcomes]:
+        """What the rule is compared with."""
         assert self.check is not None
-        return self.check.baseline()
-
-    @cached_property
-    def untrained(self) -> Outcomes:
-        assert self.check is not None
-        return self.check.untrained()
-
-    @cached_property
-    def at_start(self) -> Outcomes:
-        assert self.check is not None
-        return self.check(self.start)
+        start, baseline = self.check(self.start), self.check.baseline()
+        return {"start": start, "baseline": baseline, "untrained": self.check.untrained()}
 
     def score(self, outcomes: Outcomes) -> np.float32:
         """What rules are compared by: how their agents do in the population's environments."""
-        names = [group.task.name for group in self.groups]
-        return np.float32(score(outcomes, self.baseline, self.untrained, names))
+        baseline, untrained = self.references["baseline"], self.references["untrained"]
+        return np.float32(score(outcomes, baseline, untrained, self.config.env_names))
 
-    def _checked(
-        self, state: DiscoveryState, metrics: dict[str, Any], before: int, done: int
-    ) -> tuple[DiscoveryState, dict[str, Any]]:
+    def _checked(self, state: DiscoveryState, done: int) -> tuple[DiscoveryState, Record]:
         """Checks the rule every so often, and at the end; the best one is kept."""
-        every = self.config.check_every
-        if self.check is None or (before // every == done // every and done < self.updates):
-            return state, metrics
+        if self.check is None or (done % self.config.check_every and done < self.updates):
+            return state, {}
         if np.isneginf(state.best_score):
-            state = _with_best(state, self.start, self.score(self.at_start), 0)
+            state = _with_best(state, self.start, self.score(self.references["start"]), 0)
         outcomes = self.check(state.rule)
         value = self.score(outcomes)
         if value > np.float32(state.best_score):
             state = _with_best(state, state.rule, value, done)
-        described = {
-            "score": float(value),
-            "best": float(state.best_score),
-            "returns": _described(outcomes),
-            "start": _described(self.at_start),
-            "baseline": _described(self.baseline),
-            "untrained": _described(self.untrained),
+        scores = {"score": float(value), "best": float(state.best_score)}
+        return state, {"check": scores | self._compared(outcomes)}
+
+    def _compared(self, outcomes: Outcomes) -> Record:
+        """What a check found, beside what it is compared with."""
+        return {
+            what: {name: outcome.describe() for name, outcome in found.items()}
+            for what, found in ({"returns": outcomes} | self.references).items()
         }
-        return state, metrics | {"check": described}
 
 
 def _with_best(state: DiscoveryState, rule: Rule, value: np.float32, step: int) -> DiscoveryState:
-    best = (jax.tree.map(jnp.copy, rule), jnp.asarray(value), jnp.asarray(step, jnp.int32))
-    return DiscoveryState(state.rule, state.seats, *best, state.barren)
+    best, at = jax.tree.map(jnp.copy, rule), jnp.asarray(step, jnp.int32)
+    return dataclasses.replace(state, best=best, best_score=jnp.asarray(value), best_step=at)
 
 
-def _described(outcomes: Outcomes) -> dict[str, Any]:
-    return {name: outcome.describe() for name, outcome in outcomes.items()}
+def _mean_return(played: dict[str, np.ndarray]) -> float | None:
+    episodes = played["episodes"].sum()
+    return float(played["episode_return"].sum() / episodes) if episodes else None
 
 
 def _mean_of_finite(x: np.ndarray) -> float:
@@ -348,7 +309,9 @@ def kept_rule(state: DiscoveryState) -> Rule:
     return state.rule if np.isneginf(state.best_score) else state.best
 
 
-HIDDEN = ("episodes", "episode_return", "resets", "skipped", "over")
+COUNTS = ("resets", "skipped")
+"""Metrics that count from the start of the run."""
+HIDDEN = ("episodes", "episode_return", "over", *COUNTS)
 """Metrics that are shown in another form than their mean."""
 
 

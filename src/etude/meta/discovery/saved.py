@@ -1,5 +1,8 @@
 """The settings of a discovery run in its folder, which are read without JAX."""
 
+from typing import get_args
+
+from etude.meta.config import Recording
 from etude.meta.discovery.config import DiscoverConfig
 from etude.runs.folder import RunFolder
 from etude.training.config import from_json
@@ -8,5 +11,7 @@ from etude.training.config import from_json
 def read_config(folder: RunFolder, meta_steps: int | None = None) -> DiscoverConfig:
     """Those of a run that goes on to its own end, or to a later one."""
     saved = {k: v for k, v in folder.settings().items() if v is not None}
+    if saved.get("memory") in get_args(Recording):  # what `record` was once called
+        saved["record"] = saved.pop("memory")
     config = from_json(DiscoverConfig, saved)
     return config if meta_steps is None else config.extended(meta_steps)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from etude.core.distributions import select_action
-from etude.core.nn import LSTM, MLP, Linear, LSTMState
+from etude.core.nn import LSTM, MLP, Linear, LSTMState, chain
 from etude.core.returns import signed_log
 from etude.core.types import Rollout
 
@@ -80,6 +80,10 @@ def embed_distributions(nets: Sequence[MLP], logits: Float[Array, "*batch n"]) -
     return [finish(net, x) for net, x in zip(nets, parts, strict=True)]
 
 
+def action_layer(inputs: int, outputs: int, *, key: PRNGKeyArray) -> Linear:
+    return Linear(2 * inputs, outputs, key=key)
+
+
 def action_block(linear: Linear, x: Float[Array, "*batch A n"]) -> Float[Array, "*batch A m"]:
     """Each action's row joined with the mean over actions, one linear map for all, ReLU.
 
@@ -109,10 +113,7 @@ class Encoder(eqx.Module):
         y_key, z_key, *block_keys = jax.random.split(key, 2 + len(channels))
         self.y_net = MLP(prediction, (embedding, 1), key=y_key)
         self.z_net = MLP(prediction, (embedding, 1), key=z_key)
-        widths = [ACTION_INPUTS, *channels]
-        self.blocks = tuple(
-            Linear(2 * a, b, key=k) for a, b, k in zip(widths, widths[1:], block_keys, strict=False)
-        )
+        self.blocks = chain(action_layer, ACTION_INPUTS, channels, block_keys)
 
     def __call__(
         self, inputs: NetworkInputs, which: int

@@ -9,12 +9,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from etude.core.agent import Agent, Heads
 from etude.core.distributions import entropy, kl_divergence, select_action
+from etude.core.kept import keep
 from etude.core.moments import Moments
 from etude.core.nn import LSTMState
-from etude.core.remat import keep
 from etude.core.returns import categorical_mean, retrace, two_hot_cross_entropy
-from etude.core.rule import Rule
-from etude.core.types import Metrics, Predictions, Rollout
+from etude.core.rule import Loss, Rule
+from etude.core.types import Predictions, Rollout
 from etude.rules.disco.network import (
     MetaNetwork,
     NetworkInputs,
@@ -22,15 +22,7 @@ from etude.rules.disco.network import (
     Reading,
     ValueEstimates,
 )
-from etude.settings import (
-    check_types,
-    is_cost,
-    is_count,
-    is_odd_bins,
-    is_positive,
-    is_share,
-    require,
-)
+from etude.settings import check, is_odd_bins, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,16 +69,15 @@ class DiscoConfig:
     """Discovery: weight of the entropies of y and z after the updates, which it raises."""
 
     def __post_init__(self):
-        check_types(self)
-        sizes = "prediction hidden rnn embedding channels pi_channels"
-        require(self, sizes, is_count, "at least 1")
+        check(
+            self,
+            count="prediction hidden rnn embedding channels pi_channels",
+            positive="max_value",
+            share="discount td_lambda target_decay",
+            cost="pi_cost y_cost z_cost aux_cost value_cost "
+            "target_mean_cost target_kl_cost prediction_entropy_cost",
+        )
         require(self, "bins", is_odd_bins, "an odd number from 3")
-        require(self, "max_value", is_positive, "a positive number")
-        require(self, "discount td_lambda target_decay", is_share, "from 0 to 1")
-        costs = "pi_cost y_cost z_cost aux_cost value_cost"
-        require(self, costs, is_cost, "0 or more")
-        costs = "target_mean_cost target_kl_cost prediction_entropy_cost"
-        require(self, costs, is_cost, "0 or more")
 
 
 class DiscoState(eqx.Module):
@@ -153,15 +144,8 @@ class Disco(Rule[DiscoState, DiscoTargets]):
         embedding = agent.unroll(rollout)
         prediction = agent.predict(embedding)
         z, q = agent.predict_actions(agent.consider(embedding), summarise)
-        actions_last = lambda x: jnp.moveaxis(x, 0, -1)  # noqa: E731
-        return keep(
-            Reading(
-                pi=prediction["pi"],
-                y=self.network.embed_y(prediction["y"]),
-                z=tuple(map(actions_last, z)),
-                q=actions_last(q),
-            )
-        )
+        z, q = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), (z, q))
+        return keep(Reading(prediction["pi"], self.network.embed_y(prediction["y"]), z, q))
 
     def _estimate_values(
         self, online: Reading, target: Reading, state: DiscoState, rollout: Rollout
@@ -195,9 +179,7 @@ class Disco(Rule[DiscoState, DiscoTargets]):
         )
         return jax.lax.stop_gradient((estimates, moments, td_moments))
 
-    def loss(
-        self, agent: Agent, targets: DiscoTargets, rollout: Rollout
-    ) -> tuple[Float[Array, "T B"], Metrics]:
+    def loss(self, agent: Agent, targets: DiscoTargets, rollout: Rollout) -> Loss:
         config, proposed = self.config, targets.proposed
         # All T + 1 observations, though the last one's gradient is zero: `targets` computes the
         # same embeddings, and the compiler then does it once.
@@ -209,29 +191,20 @@ class Disco(Rule[DiscoState, DiscoTargets]):
         next_pi = jax.lax.stop_gradient(prediction["pi"][1:])
         goes_on = 1.0 - (rollout.terminal | rollout.seam).astype(embedding.dtype)
 
-        pi_loss = kl_divergence(proposed.pi, state["pi"])
-        y_loss = kl_divergence(proposed.y, state["y"])
-        z_loss = kl_divergence(proposed.z, action["z"])
-        aux_loss = kl_divergence(next_pi, action["p"]) * goes_on
-        q_loss = two_hot_cross_entropy(action["q"], targets.values.q_target, config.max_value)
-        total = (
-            config.pi_cost * pi_loss
-            + config.y_cost * y_loss
-            + config.z_cost * z_loss
-            + config.aux_cost * aux_loss
-            + config.value_cost * q_loss
-        )
-        metrics = {
-            "pi_loss": pi_loss,
-            "y_loss": y_loss,
-            "z_loss": z_loss,
-            "aux_loss": aux_loss,
-            "q_loss": q_loss,
-            "entropy": entropy(jax.lax.stop_gradient(state["pi"])),
-            "y_entropy": entropy(jax.lax.stop_gradient(state["y"])),
-            "z_entropy": entropy(jax.lax.stop_gradient(action["z"])),
+        q_target = targets.values.q_target
+        losses = {
+            "pi_loss": kl_divergence(proposed.pi, state["pi"]),
+            "y_loss": kl_divergence(proposed.y, state["y"]),
+            "z_loss": kl_divergence(proposed.z, action["z"]),
+            "aux_loss": kl_divergence(next_pi, action["p"]) * goes_on,
+            "q_loss": two_hot_cross_entropy(action["q"], q_target, config.max_value),
         }
-        return total, {name: rollout.mean(x) for name, x in metrics.items()}
+        costs = (config.pi_cost, config.y_cost, config.z_cost, config.aux_cost, config.value_cost)
+        first, *others = (cost * x for cost, x in zip(costs, losses.values(), strict=True))
+        spread = {"entropy": state["pi"], "y_entropy": state["y"], "z_entropy": action["z"]}
+        entropies = {name: entropy(x) for name, x in jax.lax.stop_gradient(spread).items()}
+        metrics = {name: rollout.mean(x) for name, x in (losses | entropies).items()}
+        return sum(others, first), metrics
 
     def target_cost(
         self, targets: DiscoTargets, state: DiscoState, rollout: Rollout

@@ -26,6 +26,15 @@ URL = (
     "disco_rl/update_rules/weights/disco_103.npz"
 )
 
+_RNN = "~/meta_lstm/~unroll/"
+_ENCODER = {
+    "mlp/~/linear_0": "y_net.layers.0",
+    "mlp/~/linear_1": "y_net.layers.1",
+    "mlp_1/~/linear_0": "z_net.layers.0",
+    "mlp_1/~/linear_1": "z_net.layers.1",
+    "sequential/conv1_d": "blocks.0",
+    "sequential/conv1_d_1": "blocks.1",
+}
 _MODULES = {
     "linear": "modulation",
     "linear_1": "extra",
@@ -34,32 +43,19 @@ _MODULES = {
     "linear_4": "pi_out",
     "lstm/linear": "lstm",
     "sequential_1/conv1_d": "pi_block",
-    "~/meta_lstm/~unroll/lstm/linear": "rnn.lstm",
-    "~/meta_lstm/~unroll/mlp_2/~/linear_0": "rnn.embed",
-}
-_ENCODER_MODULES = {
-    "mlp/~/linear_0": "y_net.layers.0",
-    "mlp/~/linear_1": "y_net.layers.1",
-    "mlp_1/~/linear_0": "z_net.layers.0",
-    "mlp_1/~/linear_1": "z_net.layers.1",
-    "sequential/conv1_d": "blocks.0",
-    "sequential/conv1_d_1": "blocks.1",
+    f"{_RNN}lstm/linear": "rnn.lstm",
+    f"{_RNN}mlp_2/~/linear_0": "rnn.embed",
+    **{theirs: f"encoder.{ours}" for theirs, ours in _ENCODER.items()},
+    **{f"{_RNN}{theirs}": f"rnn.encoder.{ours}" for theirs, ours in _ENCODER.items()},
 }
 
 
 def our_name(published: str) -> str:
     """The leaf of `Disco` that an array of the published file belongs to."""
-    match = re.fullmatch(r"lstm/(~/meta_lstm/~unroll/)?(.+)/([wb])", published)
-    if match is None:
+    match = re.fullmatch(r"lstm/(.+)/([wb])", published)
+    if match is None or match[1] not in _MODULES:
         raise UserError(f"{published!r} is not the name of an array of the published weights.")
-    inner, module, leaf = match.groups()
-    whole = (inner or "") + module
-    if whole in _MODULES:
-        return f"network.{_MODULES[whole]}.{leaf}"
-    if module not in _ENCODER_MODULES:
-        raise UserError(f"{published!r} is not the name of an array of the published weights.")
-    prefix = "rnn." if inner else ""
-    return f"network.{prefix}encoder.{_ENCODER_MODULES[module]}.{leaf}"
+    return f"network.{_MODULES[match[1]]}.{match[2]}"
 
 
 def from_published(
@@ -69,10 +65,8 @@ def from_published(
 ) -> Disco:
     """The rule with the given arrays, named and laid out as in the published file."""
     like = jax.eval_shape(lambda: Disco(config, key=jax.random.key(0)))
-    ours = {}
-    for name, value in arrays.items():
-        # Convolutions of width one carry a leading axis of size one.
-        ours[our_name(name)] = value[0] if value.ndim == 3 else value
+    # Convolutions of width one carry a leading axis of size one.
+    ours = {our_name(name): x[0] if x.ndim == 3 else x for name, x in arrays.items()}
     return from_arrays(like, ours, source)
 
 
@@ -84,54 +78,47 @@ def load_disco103(config: DiscoConfig = DiscoConfig()) -> Disco:
 def find_weights() -> Path:
     """The published file: `$ETUDE_WEIGHTS_DIR`, then the user's cache, then a download."""
     folder = os.environ.get("ETUDE_WEIGHTS_DIR")
-    candidates = [Path(folder) / FILE_NAME] if folder else []
-    candidates.append(cache_dir() / FILE_NAME)
-    for path in candidates:
+    cached = cache_dir() / FILE_NAME
+    for path in (Path(folder) / FILE_NAME, cached) if folder else (cached,):
         if path.is_file():
-            check_digest(path)
+            try:
+                wrong = mismatch(path.read_bytes())
+            except OSError as error:
+                raise UserError(f"Cannot read {path}: {error.strerror}.") from None
+            if wrong:
+                raise UserError(f"{path} {wrong}: delete it to have it downloaded again.")
             return path
-    return download(candidates[-1])
+    return download(cached)
 
 
-def check_digest(path: Path) -> None:
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
-    if digest != SHA256:
-        raise UserError(
-            f"{path} is not the published Disco103 file (its SHA-256 is {digest[:12]}…, "
-            f"not {SHA256[:12]}…): delete it to have it downloaded again."
-        )
+def mismatch(data: bytes) -> str:
+    """What is wrong with the data if it is not the published file; empty if it is."""
+    digest = hashlib.sha256(data).hexdigest()
+    if digest == SHA256:
+        return ""
+    return f"is not the published Disco103 file (its SHA-256 is {digest[:12]}…, not {SHA256[:12]}…)"
 
 
 def download(path: Path) -> Path:
     """Fetches the published file into `path`, whole and verified or not at all."""
     url = os.environ.get("ETUDE_WEIGHTS_URL", URL)
     advice = f"put {FILE_NAME} into {path.parent}, or into a folder named by ETUDE_WEIGHTS_DIR"
+    weights = "The Disco103 weights could not be"
     try:
         data = fetch(url, progress=_print_progress)
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         if isinstance(error, urllib.error.HTTPError):
             error.close()
-        raise UserError(
-            f"The Disco103 weights could not be downloaded from {url} ({reason}): {advice}."
-        ) from None
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != SHA256:
-        raise UserError(
-            f"What came from {url} is not the published Disco103 file (its SHA-256 is "
-            f"{digest[:12]}…, not {SHA256[:12]}…), so it was thrown away: {advice}."
-        )
+        raise UserError(f"{weights} downloaded from {url} ({reason}): {advice}.") from None
+    if wrong := mismatch(data):
+        raise UserError(f"What came from {url} {wrong}, so it was thrown away: {advice}.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lambda file: file.write(data))
     except OSError as error:
-        raise UserError(
-            f"The Disco103 weights could not be saved in {path.parent} ({error.strerror}): "
-            f"{advice}."
-        ) from None
+        reason = error.strerror
+        raise UserError(f"{weights} saved in {path.parent} ({reason}): {advice}.") from None
     return path
 
 
@@ -150,7 +137,5 @@ def fetch(url: str, progress: Callable[[int, int], None], chunk: int = 1 << 16) 
 
 def _print_progress(done: int, total: int) -> None:
     share = f" of {total / 1e6:.1f}" if total else ""
-    end = "\n" if done == total else ""
-    print(
-        f"\rDownloading Disco103: {done / 1e6:.1f}{share} MB", end=end, file=sys.stderr, flush=True
-    )
+    text = f"\rDownloading Disco103: {done / 1e6:.1f}{share} MB"
+    print(text, end="\n" if done == total else "", file=sys.stderr, flush=True)
