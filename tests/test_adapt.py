@@ -279,8 +279,8 @@ def test_a_policy_is_watched_while_it_adapts(algo):
     ],
 )
 def test_a_whole_trial_is_shown_unless_one_says_otherwise(settings, asked, planned, tmp_path):
-    start(AdaptRun.untraced(small(**settings)), str(tmp_path / "run"))
-    assert plan(str(tmp_path / "run"), asked) == planned
+    folder = start(AdaptRun.untraced(small(**settings)), str(tmp_path / "run"))
+    assert plan(folder, asked) == planned
 
 
 def test_a_run_can_only_grow(tmp_path):

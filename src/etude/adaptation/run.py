@@ -19,7 +19,7 @@ from etude.errors import UserError
 from etude.runs.figures import draw_band, figure_file, tidy
 from etude.runs.folder import RunFolder
 from etude.runs.run import Outcome, Record, Result, Run, require_traceable
-from etude.runs.storage import from_arrays, sha256_of
+from etude.runs.storage import sha256_of
 from etude.training.iteration import repeat, seed_keys
 
 TRAIN, TEST, FRESH = 2**31 + 1, 2**31 + 2, 2**31 + 3
@@ -79,12 +79,6 @@ class AdaptRun(Run[AdaptState, AdaptResult]):
     def log_every(self) -> int:
         return self.config.log_every or max(1, self.updates // 100)
 
-    def init(self) -> AdaptState:
-        return jax.jit(self._init)()
-
-    def shapes(self) -> AdaptState:
-        return jax.eval_shape(self._init)
-
     def trace(self) -> None:
         self._traced  # noqa: B018
 
@@ -136,7 +130,7 @@ class AdaptRun(Run[AdaptState, AdaptResult]):
             "seeds": self.config.seeds,
             "environment_steps": outcome.done * self.method.steps_per_update,
             "updates": outcome.done,
-            "seconds": outcome.curve[-1]["seconds"] if outcome.curve else 0.0,
+            "seconds": outcome.seconds,
             "steps_per_second": round(outcome.steps_per_second * self.config.seeds, 1),
             "policy_sha256": sha256_of(outcome.state.policy),
         }
@@ -214,8 +208,7 @@ def read_folder(folder: RunFolder) -> AdaptRun:
 
 def kept_policies(work: AdaptRun, folder: RunFolder) -> Any:
     """Those of the last checkpoint. Nothing in the folder changes, so that it may be running."""
-    what = f"The checkpoint in {folder.path}"
-    return from_arrays(work.shapes().policy, folder.arrays("policy"), what)
+    return folder.kept(work.shapes().policy, "policy")
 
 
 def judged(work: AdaptRun, policies: Any, number: int, again: int = 0) -> dict[str, Any]:

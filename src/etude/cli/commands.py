@@ -214,11 +214,10 @@ def reproduce(
         raise UserError("--seeds must be at least 2, for there to be an interval.")
     if not 0 <= seed < MOST_SEED:
         raise UserError(f"--seed must be from 0 to {MOST_SEED - 1:,}, not {seed}.")
-    folder = RunFolder.create(out, f"reproduce-{name}")
-    options = Options(quick, seeds, seed)
-    started = time.monotonic()
     from etude.cli.running import interruptible
 
+    folder = RunFolder.create(out, f"reproduce-{name}")
+    options, started = Options(quick, seeds, seed), time.monotonic()
     result = interruptible(lambda: EXPERIMENTS[name].run(options, say), folder)
     write(result, name, options, folder)
     print_verdicts(result.verdicts)
@@ -321,10 +320,8 @@ def main() -> None:
     except Exception as error:
         if not _is_of_jax(error):
             raise
-        fail(
-            f"JAX could not go on: {reason(error)} If memory is short, try a smaller --batch.",
-            error,
-        )
+        memory = "If memory is short, try a smaller --batch."
+        fail(f"JAX could not go on: {reason(error)} {memory}", error)
 
 
 def _is_of_jax(error: Exception) -> bool:

@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from gymnax.environments.classic_control.cartpole import CartPole
 from jaxtyping import PRNGKeyArray, PyTree
@@ -30,19 +29,13 @@ END_MS = 600
 
 
 def play_run(
-    run: str,
-    out: str | None,
-    episodes: int | None,
-    seed: int,
-    agent_index: int,
-    greedy: bool,
-    show: bool,
+    run: str, out: str | None, episodes: int | None, seed: int, index: int, greedy: bool, show: bool
 ) -> str:
     """Plays episodes with an agent of a run into a GIF, and says what came of it."""
     folder = open_folder(run)
     play = play_adapting if kind_in(folder) == "adapt" else play_trained
     number, about = plan(folder, episodes)
-    frames, ends, returns = play(folder, jax.random.key(seed), number, agent_index, greedy)
+    frames, ends, returns = play(folder, jax.random.key(seed), number, index, greedy)
     path = Path(out) if out else folder.path / "play.gif"
     write_gif(frames, ends, path)
     if show:
@@ -115,8 +108,8 @@ def film(
     frames, ends, returns = [], [], []
     for start in range(0, MAX_STEPS, CHUNK_STEPS):
         keys = jax.random.split(jax.random.fold_in(key, start), CHUNK_STEPS)
-        actors, (seen, ended, total) = jax.device_get(run(actors, keys))
-        actors = jax.tree.map(jnp.asarray, actors)
+        actors, played = run(actors, keys)
+        seen, ended, total = jax.device_get(played)
         for t in range(CHUNK_STEPS):
             state, observation, at_seam = jax.tree.map(lambda x, t=t: x[t], seen)
             if at_seam:

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -157,7 +158,7 @@ LIBRARIES = "jax jaxlib optax equinox gymnax"
 
 def _run_all(trainings: list[Training], say: Say) -> None:
     """Each in a process of its own, as many at once as there are cores. If one fails, all stop."""
-    progress, planned = _Progress(trainings, say), code()
+    tell_progress, planned = _progress(trainings, say), code()
     waiting, running = list(trainings), dict[int, tuple[Training, subprocess.Popen]]()
     try:
         while waiting or running:
@@ -173,32 +174,31 @@ def _run_all(trainings: list[Training], say: Say) -> None:
                     del running[core]
                     _UNDER_WAY.remove(process)
                     _require_done(training, process)
-            progress.tell()
+            tell_progress()
     except BaseException:
         stop_all()
         raise
 
 
-class _Progress:
-    """Says now and then how much is done, and how long the rest may take."""
+def _progress(trainings: list[Training], say: Say) -> Callable[[], None]:
+    """Says now and then, when it is called, how much is done and how long the rest may take."""
 
-    def __init__(self, trainings: list[Training], say: Say):
-        self.trainings, self.say = trainings, say
-        self.started = self.said = time.monotonic()
-        self.before = self.share
+    def done() -> float:
+        return sum(x.share for x in trainings) / max(1, len(trainings))
 
-    @property
-    def share(self) -> float:
-        return sum(x.share for x in self.trainings) / max(1, len(self.trainings))
+    before, started = done(), time.monotonic()
+    said = started
 
-    def tell(self) -> None:
-        now = time.monotonic()
-        if now - self.said < SAY_EVERY:
+    def tell() -> None:
+        nonlocal said
+        if (now := time.monotonic()) - said < SAY_EVERY:
             return
-        share, self.said = self.share, now
-        if share > self.before:
-            left = (now - self.started) * (1.0 - share) / (share - self.before)
-            self.say(f"{share:.0%} of the training is done, about {duration(left)} left.")
+        share, said = done(), now
+        if share > before:
+            left = (now - started) * (1.0 - share) / (share - before)
+            say(f"{share:.0%} of the training is done, about {duration(left)} left.")
+
+    return tell
 
 
 def _cores() -> list[int]:

@@ -66,7 +66,7 @@ class OnlineRun(TrainRun[OnlineState]):
         return jax.tree.map(lambda x: x[best], state.rule)
 
     def _kept_rules(self, folder: RunFolder) -> list[Rule]:
-        learned = self._kept(folder, self.shapes().rule, "rule")
+        learned = folder.kept(self.shapes().rule, "rule")
         return [jax.tree.map(lambda x, i=i: x[i], learned) for i in range(self.config.seeds)]
 
     def draw(self, folder: RunFolder) -> None:

@@ -23,6 +23,7 @@ the folder in which the run was started, from which what is named module:Class i
 VERSION = 1
 """Of the format of run folders. Those of before it was written down are read as well."""
 State = TypeVar("State")
+"""A tree of arrays."""
 Record = dict[str, Any]
 """One line of the log, or another thing that JSON holds."""
 
@@ -144,7 +145,7 @@ class RunFolder:
             raise UserError(f"{path} is damaged: a line of it is no record of a run.")
         return records
 
-    def save(self, state: object, progress: Record) -> None:
+    def save(self, state: object, updates: int, seconds: float) -> None:
         """Puts a new checkpoint in place of the old one, at once or not at all.
 
         It remembers how long the metrics were, so that a resumed run takes up the log where the
@@ -155,35 +156,37 @@ class RunFolder:
         ):
             from etude.runs.storage import to_arrays  # imports JAX, which reading does without
 
-            length = self._sync_metrics()
-            arrays = to_arrays(state)
-            write_arrays(self.path / CHECKPOINT, arrays, {**progress, "metrics_bytes": length})
+            progress = {"updates": updates, "seconds": seconds, "metrics_bytes": self._sync()}
+            write_arrays(self.path / CHECKPOINT, to_arrays(state), progress)
 
-    def restore(self, like: State) -> tuple[State, Record] | None:
-        """The last checkpoint's state and progress, or None if there is none yet."""
-        from etude.runs.storage import from_arrays
-
+    def restore(self, like: State) -> tuple[State, int, float] | None:
+        """The last checkpoint's state, updates and seconds, or None if there is none yet."""
         if not self.has_checkpoint:
             self._cut_metrics(0)
             return None
-        arrays, progress = read_arrays(self.path / CHECKPOINT)
-        state = from_arrays(like, arrays, f"The checkpoint in {self.path}")
+        state, progress = self._checkpoint(like, "")
         try:
             self._cut_metrics(int(progress["metrics_bytes"]))
+            return state, int(progress["updates"]), float(progress["seconds"])
         except (KeyError, TypeError, ValueError):
             raise UserError(f"The checkpoint in {self.path} has a damaged header.") from None
-        return state, progress
 
-    def arrays(self, prefix: str) -> dict[str, np.ndarray]:
-        """Those arrays of the checkpoint whose names start with `prefix.`, without it."""
+    def kept(self, like: State, name: str) -> State:
+        """A part of the last checkpoint. Nothing in the folder changes: it may be running."""
         if not self.has_checkpoint:
             raise UserError(f"{self.path} holds no checkpoint yet.")
-        arrays, _ = read_arrays(self.path / CHECKPOINT)
-        start = prefix + "."
-        return {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+        return self._checkpoint(like, f"{name}.")[0]
 
-    def _sync_metrics(self) -> int:
-        """Puts the metrics on disk; how long they are."""
+    def _checkpoint(self, like: State, start: str) -> tuple[State, Record]:
+        """What lies in the last checkpoint under names with this start, and the header."""
+        from etude.runs.storage import from_arrays
+
+        arrays, header = read_arrays(self.path / CHECKPOINT)
+        own = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+        return from_arrays(like, own, f"The checkpoint in {self.path}"), header
+
+    def _sync(self) -> int:
+        """Puts the metrics on disk, and says how long they are."""
         with open(self.path / METRICS, "ab") as file:
             os.fsync(file.fileno())
             return file.tell()

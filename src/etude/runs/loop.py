@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import TypedDict
 
 import numpy as np
-from jaxtyping import PyTree
 
 from etude.errors import UserError
 from etude.runs.folder import RunFolder
@@ -40,7 +39,8 @@ def advance_to_end(
     `report` sees it grow after every piece of work. Without a folder there are no checkpoints, so
     that the curve does not depend on the machine's speed.
     """
-    state, done, seconds = _start(run, folder)
+    restored = folder.restore(run.shapes()) if folder else None
+    state, done, seconds = restored or (run.init(), 0, 0.0)
     curve = folder.metrics() if folder else []
     if done < run.updates:
         run.prepare()
@@ -81,37 +81,19 @@ def advance_to_end(
     return Outcome(state, done, curve)
 
 
-def _start(run: Run[State, Found], folder: RunFolder | None) -> tuple[State, int, float]:
-    restored = folder.restore(run.shapes()) if folder else None
-    if restored is None:
-        return run.init(), 0, 0.0
-    state, progress = restored
-    try:
-        return state, int(progress["updates"]), float(progress["seconds"])
-    except (KeyError, TypeError, ValueError):
-        raise UserError("The checkpoint in this folder has a damaged header.") from None
-
-
 def _save(
     run: Run[State, Found], folder: RunFolder | None, state: State, done: int, seconds: float
 ) -> None:
     """Keeps the state if there is a folder; bad numbers are an error with or without one."""
-    if bad := first_bad_leaf(run.learned(state)):
-        raise UserError(
-            f"After update {done}, {bad} holds numbers that are not finite, so that nothing was "
-            f"saved.{_what_is_kept(folder)}"
-        )
+    for name, x in to_arrays(run.learned(state)).items():
+        if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+            raise UserError(
+                f"After update {done}, {name} holds numbers that are not finite, so that nothing "
+                f"was saved.{_what_is_kept(folder)}"
+            )
     if folder:
         run.before_saving(state, folder)
-        folder.save(state, {"updates": done, "seconds": seconds})
-
-
-def first_bad_leaf(tree: PyTree) -> str | None:
-    """The name of a leaf with NaN or infinite entries, if there is one."""
-    for name, x in to_arrays(tree).items():
-        if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
-            return name
-    return None
+        folder.save(state, done, seconds)
 
 
 def _what_is_kept(folder: RunFolder | None) -> str:

@@ -7,7 +7,6 @@ from typing import TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
@@ -200,18 +199,6 @@ def make_optimiser(config: TrainPlan) -> optax.GradientTransformation:
     elif warmup:
         schedule = optax.linear_schedule(0.0, rate, warmup)
     return optim.make_optimiser(config.optimiser, schedule, config.max_update, config.weight_decay)
-
-
-def first_non_finite(metrics: dict[str, np.ndarray]) -> tuple[int, int, str] | None:
-    """Seed, update (within the chunk) and name of the first of a chunk's numbers to go bad."""
-    found = []
-    for rank, name in enumerate(("reward", "loss", "gradient_norm")):
-        updates, seeds = np.nonzero(~np.isfinite(metrics[name]))
-        found += [(u, rank, s, name) for s, u in zip(seeds, updates, strict=True)]
-    if not found:
-        return None
-    update, _, seed, name = min(found)
-    return int(seed), int(update), name
 
 
 RULE_KEY = 1

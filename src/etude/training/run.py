@@ -18,10 +18,10 @@ from etude.rules import Rule
 from etude.runs.figures import has_curve, label_of, plot_curves
 from etude.runs.folder import RunFolder
 from etude.runs.run import Outcome, Record, Result, Run, require_traceable
-from etude.runs.storage import Tree, from_arrays, sha256_of
+from etude.runs.storage import sha256_of
 from etude.settings import split_spec
 from etude.training.config import TrainPlan
-from etude.training.iteration import LAST_EPISODES, Training, World, first_non_finite, seed_keys
+from etude.training.iteration import LAST_EPISODES, Training, World, seed_keys
 from etude.training.planning import read_plan
 from etude.training.trained import TrainedAgent
 
@@ -227,18 +227,14 @@ class TrainRun(Run[State, TrainResult]):
             plot_curves([(label_of(self.settings()), records)], folder.path / "curve.png")
 
     def trained_agents(self, folder: RunFolder) -> list[TrainedAgent]:
-        """Those of the last checkpoint. Nothing in the folder changes: it may be running."""
-        agents = self._kept(folder, self.shapes().learner.agent, "learner.agent")
+        """Those of the last checkpoint."""
+        agents = folder.kept(self.shapes().learner.agent, "learner.agent")
         each = [jax.tree.map(lambda x, i=i: x[i], agents) for i in range(self.config.seeds)]
         return [TrainedAgent(*pair) for pair in zip(each, self._kept_rules(folder), strict=True)]
 
     def _kept_rules(self, folder: RunFolder) -> list[Rule]:
         """The rule of each seed, as of the last checkpoint."""
         return [self.rule] * self.config.seeds
-
-    def _kept(self, folder: RunFolder, like: Tree, name: str) -> Tree:
-        """A part of the last checkpoint."""
-        return from_arrays(like, folder.arrays(name), f"The checkpoint in {folder.path}")
 
     # --- One compiled program --------------------------------------------------------------------
 
@@ -250,13 +246,11 @@ class TrainRun(Run[State, TrainResult]):
     @cached_property
     def _traced(self) -> jax.stages.Lowered:
         """One piece of work as a program of any number of updates up to `log_every`."""
-        program = jax.jit(
-            jax.vmap(
-                lambda rule, state, number: self.training.run(rule, state, number, self.log_every),
-                in_axes=(self.rule_axis, 0, None),
-            ),
-            donate_argnums=1,
-        )
+
+        def piece(rule, state, number):
+            return self.training.run(rule, state, number, self.log_every)
+
+        program = jax.jit(jax.vmap(piece, in_axes=(self.rule_axis, 0, None)), donate_argnums=1)
         return program.lower(self.rule, self.shapes(), jax.ShapeDtypeStruct((), np.int32))
 
     @cached_property
@@ -264,11 +258,14 @@ class TrainRun(Run[State, TrainResult]):
         return self._traced.compile()
 
     def _require_finite(self, metrics: ByUpdate, done: int) -> None:
-        bad = first_non_finite(metrics)
-        if bad is None:
+        """The first of the numbers to go bad is told."""
+        bad = []
+        for rank, name in enumerate(("reward", "loss", "gradient_norm")):
+            bad += [(*place, rank, name) for place in np.argwhere(~np.isfinite(metrics[name]))]
+        if not bad:
             return
-        seed, index, name = bad
-        update = done + index + 1
+        index, seed, _, name = min(bad, key=lambda x: (x[0], x[2], x[1]))
+        update = done + int(index) + 1
         raise UserError(
             f"Training stopped at update {update} (environment step "
             f"{self.config.steps_after(update)}, seed number {seed}): the "

@@ -105,12 +105,6 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         every = self.config.check_every
         return min(due, done + every - done % every) if every else due
 
-    def shapes(self) -> DiscoveryState:
-        return jax.eval_shape(self._init)
-
-    def init(self) -> DiscoveryState:
-        return jax.jit(self._init)()
-
     def trace(self) -> None:
         self._traced  # noqa: B018
         if self.check is not None:
