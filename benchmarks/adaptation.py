@@ -16,10 +16,12 @@ from jaxtyping import PRNGKeyArray, PyTree
 from benchmarks.measure import Measured, measure
 from etude import envs
 from etude.acting.jax_source import JaxSource
-from etude.adaptation.algorithms import ByGradient, Played, Start, make_method
+from etude.adaptation.by_gradient import ByGradient, Played
 from etude.adaptation.config import AdaptConfig, Algorithm
+from etude.adaptation.maml import Start
 from etude.adaptation.method import AdaptState, draw_tasks
 from etude.adaptation.rl2 import Recurrent
+from etude.adaptation.run import make_method
 from etude.core.agent import Agent, Heads, NetworkConfig
 from etude.core.learner import Learner
 from etude.core.types import Metrics, Rollout
@@ -75,12 +77,12 @@ def by_gradient(
     played, _ = jax.jit(method.collect)(state.policy, tasks, key)
 
     def adaptation(policy: Start, played: Played) -> Agent:
-        step = jax.vmap(method._adapt, in_axes=(None, None, 0))
-        return step(policy.agent, policy.rates, played.inner[0])
+        step = jax.vmap(method.problem.inner, in_axes=(None, None, 0))
+        return step(policy, policy.agent, jax.tree.map(lambda x: x[:, 0], played.inner))[0]
 
     return {
         "acting": measure(method.collect, state.policy, tasks, key),
-        "meta_update": measure(method.learn, state.policy, state.learning, played, key),
+        "meta_update": measure(method.learn, state.policy, state.learning, played),
         "adaptation": measure(adaptation, state.policy, played),
     }
 

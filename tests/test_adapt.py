@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from etude.adaptation.config import AdaptConfig
-from etude.adaptation.episodes import policy_of
 from etude.adaptation.run import AdaptRun, judged, kept_policies
 from etude.adaptation.watch import adapt_and_watch
 from etude.api import reopen
@@ -89,9 +88,9 @@ def test_how_maml_differentiates_its_steps_is_as_one_says():
         policy = jax.jit(method.new_policy)(jax.random.key(0))
         tasks = method._tasks(None, jax.random.key(0))
         episodes, _ = jax.jit(method.collect)(policy, tasks, jax.random.key(1))
-        gradient, _ = jax.jit(jax.grad(method._loss, has_aux=True))(policy, episodes)
+        gradient, _ = jax.jit(method.gradient)(policy, episodes)
         gradients.append(np.concatenate([np.ravel(x) for x in jax.tree.leaves(gradient.agent)]))
-        played.append(episodes.outer.episodes.action)
+        played.append(episodes.outer.rollout.action)
         # Rates are not learned unless one says so.
         assert all((x == 0).all() for x in jax.tree.leaves(gradient.log_rates))
     for a, b in itertools.combinations(range(4), 2):
@@ -110,25 +109,23 @@ def test_emaml_adds_that_exploration_is_paid_by_the_outcome_of_its_own_task(task
     policy = jax.jit(emaml.new_policy)(jax.random.key(2))
     tasks = emaml._tasks(None, jax.random.key(0))
     played, scores = jax.jit(emaml.collect)(policy, tasks, jax.random.key(1))
-    assert len(played.inner) == inner_steps
+    assert played.inner.returns.shape == (4, inner_steps, 3)
     outcomes = np.asarray(scores.after)
     credit = (outcomes - outcomes.mean()) / (outcomes.std() + 1e-6)
 
     def term(policy):
         total = 0.0
-        for i in range(4):
-            agent = policy.agent
-            for batches in played.inner:
-                batch = jax.tree.map(lambda x, i=i: x[i], batches)
-                episodes = batch.episodes
-                likelihood = log_prob(policy_of(agent)(episodes.observation), episodes.action)
-                mean = jnp.sum(jnp.where(episodes.mask, likelihood, 0.0)) / episodes.mask.sum()
-                total -= credit[i] * mean / 4
-                agent = emaml._adapt(agent, jax.lax.stop_gradient(policy.rates), batch)
+        for i, step in itertools.product(range(4), range(inner_steps)):
+            agent = policy.agent if step == 0 else agent  # noqa: F821
+            lesson = jax.tree.map(lambda x, at=(i, step): x[at], played.inner)
+            rollout = lesson.rollout
+            likelihood = log_prob(agent.logits(rollout)[:-1], rollout.action)
+            mean = jnp.sum(jnp.where(rollout.mask, likelihood, 0.0)) / rollout.mask.sum()
+            total -= credit[i] * mean / 4
+            agent, _ = maml.problem.inner(policy, agent, lesson)
         return total
 
-    gradient = lambda loss: jax.jit(jax.grad(lambda p: loss(p, played)[0]))(policy)  # noqa: E731
-    with_it, without = gradient(emaml._loss).agent, gradient(maml._loss).agent
+    with_it, without = (jax.jit(x.gradient)(policy, played)[0].agent for x in (emaml, maml))
     of_term = jax.jit(jax.grad(term))(policy).agent
     assert np.abs(credit).max() > 0.5
     for a, b, c in zip(*map(jax.tree.leaves, (with_it, without, of_term)), strict=True):
@@ -143,24 +140,30 @@ def test_steps_after_an_episodes_end_do_not_count():
     policy = jax.tree.map(lambda x: x[0], AdaptRun.untraced(method.config).init().policy)
     tasks = method._tasks(None, jax.random.key(0))
     played, _ = jax.jit(method.collect)(policy, tasks, jax.random.key(1))
-    assert 0.1 < float(jnp.mean(played.inner[0].episodes.mask)) < 0.9
+    assert 0.1 < float(jnp.mean(played.inner.rollout.mask)) < 0.9
 
-    def spoiled(batch):
-        episodes, gone = batch.episodes, ~batch.episodes.mask
+    def spoiled(lesson):
+        rollout, gone = lesson.rollout, ~lesson.rollout.mask
+        ever = jnp.concatenate([gone, gone[..., -1:, :]], axis=-2)[..., None]
         anything = (
-            jnp.where(gone[..., None], 7.0, episodes.observation),
-            jnp.where(gone, 3, episodes.action),
-            jnp.where(gone, -9.0, episodes.log_prob),
+            jnp.where(ever, 7.0, rollout.observation),
+            jnp.where(gone, 3, rollout.action),
+            jnp.where(ever, -9.0, rollout.behaviour_logits).at[..., 0].add(1.0),
+            jnp.where(gone, 5.0, lesson.targets.weight),
         )
-        parts = lambda x: (x.observation, x.action, x.log_prob)  # noqa: E731
-        return batch._replace(
-            episodes=eqx.tree_at(parts, episodes, anything),
-            advantage=jnp.where(gone, 5.0, batch.advantage),
+        parts = lambda x: (  # noqa: E731
+            x.rollout.observation,
+            x.rollout.action,
+            x.rollout.behaviour_logits,
+            x.targets.weight,
         )
+        lesson = eqx.tree_at(parts, lesson, anything)
+        there = jnp.where(ever, lesson.rollout.behaviour_logits, rollout.behaviour_logits)
+        return eqx.tree_at(lambda x: x.rollout.behaviour_logits, lesson, there)
 
-    other = type(played)(tuple(map(spoiled, played.inner)), spoiled(played.outer))
-    loss = jax.jit(jax.value_and_grad(method._loss, has_aux=True))
-    for a, b in zip(*(jax.tree.leaves(loss(policy, x)) for x in (played, other)), strict=True):
+    other = type(played)(*map(spoiled, played))
+    found = (jax.tree.leaves(jax.jit(method.gradient)(policy, x)) for x in (played, other))
+    for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
@@ -170,20 +173,21 @@ def test_maml_adapts_by_the_gradient_of_standardised_advantages_over_the_horizon
     policy = jax.tree.map(lambda x: x[0], AdaptRun.untraced(method.config).init().policy)
     tasks = method._tasks(None, jax.random.key(0))
     played, _ = jax.jit(method.collect)(policy, tasks, jax.random.key(1))
-    batch = jax.tree.map(lambda x: x[0], played.inner[0])
-    mask = np.asarray(batch.episodes.mask)
+    lesson = jax.tree.map(lambda x: x[0, 0], played.inner)
+    rollout, mask = lesson.rollout, np.asarray(lesson.rollout.mask)
     assert not mask.all()
-    seen = np.asarray(batch.advantage)[mask]
-    scaled = np.where(mask, (batch.advantage - seen.mean()) / np.sqrt(seen.var() + 1e-8), 0.0)
+    features = rollout.observation.reshape(*rollout.observation.shape[:2], -1)
+    advantage = np.asarray(method.problem.rule._linear_advantage(features, rollout))
+    seen = advantage[mask]
+    scaled = np.where(mask, (advantage - seen.mean()) / np.sqrt(seen.var() + 1e-8), 0.0)
 
     def gain(agent):
-        logits = policy_of(agent)(batch.episodes.observation)
-        likelihood = log_prob(logits, batch.episodes.action)
+        likelihood = log_prob(agent.logits(rollout)[:-1], rollout.action)
         return jnp.sum(likelihood * jnp.asarray(scaled)) / mask.size
 
     up = jax.jit(jax.grad(gain))(policy.agent)
     expected = jax.tree.map(lambda x, g: x + 5.0 * g, policy.agent, up)
-    ours = jax.jit(method._adapt)(policy.agent, policy.rates, batch)
+    ours, _ = jax.jit(method.problem.inner)(policy, policy.agent, lesson)
     for a, b in zip(*map(jax.tree.leaves, (ours, expected)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
@@ -204,7 +208,7 @@ def test_explore_episodes_are_not_paid_for_in_training():
 def test_a_policy_of_one_layer_is_not_linear():
     method = AdaptRun.untraced(small("maml")).method
     agent = method.new_policy(jax.random.key(0)).agent
-    at = lambda x: policy_of(agent)(jnp.full(1, x))  # noqa: E731
+    at = lambda x: agent.act(None, jnp.full(1, x))[1]  # noqa: E731
     assert np.abs(at(1.0) + at(-1.0) - 2 * at(0.0)).max() < 1e-6  # tanh is odd
     assert np.abs(at(2.0) - 2 * at(1.0)).max() > 1e-5
 
@@ -222,7 +226,7 @@ def test_learned_rates_have_gradients():
     played, _ = jax.jit(method.collect)(
         state.policy, method._tasks(None, jax.random.key(0)), jax.random.key(1)
     )
-    gradient, _ = jax.jit(jax.grad(method._loss, has_aux=True))(state.policy, played)
+    gradient, _ = jax.jit(method.gradient)(state.policy, played)
     assert any((x != 0).any() for x in jax.tree.leaves(gradient.log_rates))
 
 
@@ -297,7 +301,7 @@ def test_a_run_can_only_grow(tmp_path):
 
 def test_a_cosine_goes_to_0_over_the_run():
     method = AdaptRun.untraced(small("maml", schedule="cosine", learning_rate=0.1)).method
-    steps = method.updates * method.optimiser_steps
+    steps = method.updates * method.config.epochs
     policy = method.new_policy(jax.random.key(0))
     state, ones = method.optimiser.init(policy), jax.tree.map(jnp.ones_like, policy)
     moves = []

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from etude import envs
-from etude.adaptation.algorithms import make_method
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.method import draw_tasks
-from etude.adaptation.run import AdaptRun
+from etude.adaptation.run import AdaptRun, make_method
 from etude.errors import UserError
 from etude.experiments import (
     EXPERIMENTS,
@@ -49,7 +48,7 @@ frodo_on_catch, frodo_errors = map(functools.cache, (frodo.frodo_on_catch, frodo
 @pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() - {*OF_TRAININGS}))
 def test_the_short_version_runs(name, tmp_path, monkeypatch):
     monkeypatch.setattr(frodo, "frodo_on_catch", frodo_on_catch)
-    errors = lambda options, say, **settings: frodo_errors(options, print, **settings)  # noqa: E731
+    errors = lambda options, say, *revise: frodo_errors(options, print, *revise)  # noqa: E731
     monkeypatch.setattr(frodo, "frodo_errors", errors)
     monkeypatch.setattr(metagrad, "GRID", (0.9, 0.99))
     monkeypatch.chdir(tmp_path)
@@ -225,8 +224,7 @@ def test_what_is_measured_is_what_was_played_before_and_after(algo):
     scores = jax.jit(method.score)(policy, tasks, key)
     if algo == "emaml":
         played, _ = jax.jit(method.collect)(policy, tasks, key)
-        rewards = (x.episodes.reward for x in (played.inner[0], played.outer))
-        before, after = (x.sum(axis=1) for x in rewards)
+        before, after = played.inner.returns[:, 0], played.outer.returns
         first = before
     else:
         trial = jax.jit(lambda key: method.play(policy, tasks, key, lambda state: None))(key)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -13,11 +13,17 @@ from etude.acting.players import Player
 from etude.core.trees import choose
 from etude.core.types import Context, Episodes, Rollout
 from etude.envs import Task
-from etude.envs.base import Environment
-from etude.envs.registry import Playable
+from etude.envs.base import Action, Environment
 
 Seen = TypeVar("Seen")
 Now = TypeVar("Now")
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """An environment that can be stepped without beginning anew."""
+
+    def step_env(self, key: Array, state: PyTree, action: Action, params: PyTree) -> tuple: ...
 
 
 class Actors(eqx.Module):
@@ -158,14 +164,16 @@ class JaxSource:
         """As an environment's `step`. It starts an episode at each step, in case it is needed:
         where that would cost more than all else, episodes start only where one has ended."""
         env, params = self.task.env, self.task.params
-        if not (self.once or _starts_are_costly(env, params)):
+        costly = isinstance(env, Environment) and env.starts_are_costly(params)
+        if not (self.once or costly):
             return jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, states, actions, params)
-        assert isinstance(env, Environment)
+        assert isinstance(env, Steps)
         step_keys, reset_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
         step = jax.vmap(env.step_env, in_axes=(0, 0, 0, None))
         last, states, reward, terminated, info = step(step_keys, states, actions, params)
-        truncated = jax.vmap(env.is_truncated, in_axes=(0, None))(states, params)
-        now = last, states
+        truncated, now = jnp.zeros_like(terminated), (last, states)
+        if isinstance(env, Environment):
+            truncated = jax.vmap(env.is_truncated, in_axes=(0, None))(states, params)
         if not self.once:
             now = self._restart(terminated | truncated, reset_keys, now)
         return *now, reward, terminated, truncated, info | {"final_observation": last}
@@ -186,10 +194,6 @@ class JaxSource:
 
 AT_ONCE = 4
 """Episodes that are started together where that is costly."""
-
-
-def _starts_are_costly(env: Playable, params: PyTree) -> bool:
-    return isinstance(env, Environment) and env.starts_are_costly(params)
 
 
 def _act(player: Player, actors: Actors, context: Context | None):

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any, Literal
 
+from etude.core.config import Surrogate
 from etude.errors import UserError
 from etude.settings import (
     SEED_RANGE,
@@ -21,8 +22,6 @@ GRADIENT_BASED = ("maml", "emaml")
 Outer = Literal["ppo", "pg"]
 Cell = Literal["gru", "lstm"]
 """Of a recurrent policy."""
-Surrogate = Literal["plain", "lvc", "dice"]
-"""The loss of an adaptation step."""
 
 RECURRENT: dict[str, Any] = dict(
     steps=2_000_000,

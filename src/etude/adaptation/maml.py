@@ -5,75 +5,111 @@ the return of the policy after it. MAML (arXiv 1703.03400) differentiates that t
 E-MAML (arXiv 1803.01118) adds what MAML leaves out: θ also chose where τ̄ was sampled.
 """
 
+import dataclasses
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, PyTree
 
-from etude.adaptation.config import Surrogate
-from etude.adaptation.episodes import Episodes, policy_of
 from etude.core.agent import Agent
+from etude.core.distributions import entropy, log_prob
+from etude.core.learner import Gradient, Learner, descend, loss_gradient
 from etude.core.returns import clipped_objective
+from etude.core.types import Metrics, Rollout
+from etude.meta.problem import Problem
+from etude.rules.policy_gradient import PolicyGradient, PolicyGradientTargets
 
 
-def surrogate_loss(
-    agent: Agent, episodes: Episodes, advantage: Float[Array, "T N"], kind: Surrogate
-) -> Float[Array, ""]:
-    """A loss whose gradient is the policy gradient; its further derivatives are what differs.
+class Start(eqx.Module):
+    """What MAML learns: the policy that every task starts from, and how far its steps go."""
 
-    - plain: −log π·A. Its Hessian leaves out how θ changes where one samples.
-    - lvc: −(π/π̄)·A with π̄ = π held constant, low in variance (ProMP, arXiv 1810.06784). Where a
-      batch is learned from several times, its actions count as those of the policy as it is then.
-    - dice: the ratio of all actions up to this one, less that of all before it, times A (Loaded
-      DiCE, arXiv 1909.10549): unbiased in all orders if A is, and noisy.
+    agent: Agent
+    log_rates: PyTree[Float[Array, ""]]
 
-    The mean is over episodes; steps add up.
-    """
-    weight = likelihood = episodes.log_likelihood(policy_of(agent))
-    if kind == "lvc":
-        weight = _one(likelihood)
-    elif kind == "dice":
-        so_far = jnp.cumsum(likelihood, axis=0)
-        weight = _one(so_far) - _one(so_far - likelihood)
-    return -jnp.mean(jnp.sum(jnp.where(episodes.mask, weight * advantage, 0.0), axis=0))
+    @property
+    def rates(self) -> PyTree[Float[Array, ""]]:
+        return jax.tree.map(jnp.exp, self.log_rates)
 
 
-def _one(log_likelihood: Float[Array, "T N"]) -> Float[Array, "T N"]:
-    """1, with the derivatives of the likelihood relative to itself."""
-    return jnp.exp(log_likelihood - jax.lax.stop_gradient(log_likelihood))
+class Lesson(eqx.Module):
+    """Episodes of a task, one per trajectory, and what is to be learned from them."""
+
+    rollout: Rollout
+    targets: PolicyGradientTargets
+    credit: Float[Array, "*steps"]
+    """What E-MAML pays for having played these episodes: the outcome after adapting to them."""
+
+    @property
+    def returns(self) -> Float[Array, "*steps B"]:
+        return jnp.sum(self.rollout.reward, axis=-2)
 
 
-def adapt(
-    agent: Agent,
-    rates: PyTree[Float[Array, ""]],
-    episodes: Episodes,
-    advantage: Float[Array, "T N"],
-    kind: Surrogate = "plain",
-    first_order: bool = False,
-) -> Agent:
-    """U(θ, τ̄): one step of gradient descent, with a rate for each leaf."""
-    gradient = jax.grad(surrogate_loss)(agent, episodes, advantage, kind)
-    if first_order:
-        gradient = jax.lax.stop_gradient(gradient)
-    return jax.tree.map(lambda x, g, rate: x - rate * g, agent, gradient, rates)
+@dataclasses.dataclass(frozen=True)
+class Adaptation(Problem[Start, Agent, Float[Array, ""]]):
+    """The return on a task after steps of policy gradient from a learned start."""
+
+    rule: PolicyGradient
+    learn_rates: bool = False
+    first_order: bool = False
+    exploration: float = 0.0
+    """The weight of E-MAML's term; 0 is MAML."""
+    clip: float = 0.2
+    entropy_cost: float = 0.01
+
+    def begin(self, params: Start, state: Agent) -> Agent:
+        return params.agent
+
+    def inner(
+        self, params: Start, state: Agent, experience: Lesson, gradient: Gradient = loss_gradient
+    ) -> tuple[Agent, Float[Array, ""]]:
+        """One step of gradient descent, and the loss of E-MAML's term: the actions before the step
+        are paid by the outcome after it."""
+        rollout, exploring = experience.rollout, jnp.zeros(())
+        if self.exploration:
+            credit = jnp.broadcast_to(experience.credit, rollout.reward.shape)
+            exploring = self._clipped_loss(state.logits(rollout)[:-1], rollout, credit)
+        rates = params.rates if self.learn_rates else jax.lax.stop_gradient(params.rates)
+        # A mean over the whole horizon: episodes that end early make for smaller steps.
+        played = jnp.mean(rollout.mask.astype(rollout.reward.dtype))
+        optimiser = descent(jax.tree.map(lambda rate: rate * played, rates))
+        agent, _, _ = descend(
+            self.rule,
+            optimiser,
+            Learner(state, optimiser.init({}), None),
+            experience.targets,
+            rollout,
+            constant(gradient) if self.first_order else gradient,
+        )
+        return agent, exploring
+
+    def outer(
+        self, params: Start, state: Agent, aux: Float[Array, " steps"], experience: Lesson
+    ) -> tuple[Float[Array, ""], tuple[Agent, Metrics]]:
+        rollout, exploring = experience.rollout, jnp.sum(aux)
+        logits = state.logits(rollout)[:-1]
+        loss = self._clipped_loss(logits, rollout, experience.targets.weight)
+        bonus = rollout.mean(entropy(logits))
+        total = loss + self.exploration * exploring - self.entropy_cost * bonus
+        return total, (state, {"loss": total, "exploration_loss": exploring, "entropy": bonus})
+
+    def _clipped_loss(
+        self, logits: Float[Array, "T B A"], rollout: Rollout, advantage: Float[Array, "T B"]
+    ) -> Float[Array, ""]:
+        """PPO's, in which the policy that played is the old one."""
+        now = log_prob(logits, rollout.action)
+        before = log_prob(rollout.behaviour_logits[:-1], rollout.action)
+        return -rollout.mean(clipped_objective(now, before, advantage, self.clip))
 
 
-def clipped_loss(
-    agent: Agent, episodes: Episodes, advantage: Float[Array, "T N"], clip: float
-) -> Float[Array, ""]:
-    """PPO's, over all steps that count."""
-    likelihood = episodes.log_likelihood(policy_of(agent))
-    return -episodes.mean(clipped_objective(likelihood, episodes.log_prob, advantage, clip))
+def descent(rates: PyTree[Float[Array, ""]]) -> optax.GradientTransformation:
+    """Gradient descent with a step size for each leaf, through which gradients flow."""
+    return optax.stateless(
+        lambda updates, _: jax.tree.map(lambda g, rate: -rate * g, updates, rates)
+    )
 
 
-def exploration_loss(
-    agent: Agent, episodes: Episodes, credit: Float[Array, ""], clip: float
-) -> Float[Array, ""]:
-    """E-MAML's term: the actions before the update are paid by the outcome after it, `credit`, as
-    far as the policy has not yet gone from the one that played.
-
-    Steps add up and so do episodes, as in the gradient of the expected outcome itself.
-    """
-    likelihood = episodes.log_likelihood(policy_of(agent))
-    paid = jnp.broadcast_to(credit, likelihood.shape)
-    gain = clipped_objective(likelihood, episodes.log_prob, paid, clip)
-    return -jnp.sum(jnp.where(episodes.mask, gain, 0.0))
+def constant(gradient: Gradient) -> Gradient:
+    """First-order MAML: the step does not depend on where it starts."""
+    return lambda *args: jax.lax.stop_gradient(gradient(*args))

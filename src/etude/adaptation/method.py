@@ -33,6 +33,7 @@ class Method(abc.ABC):
     """An algorithm, as pure functions: jit them, vmap them over seeds."""
 
     def __init__(self, tasks: Task, config: AdaptConfig):
+        self.task = tasks
         self.env: TaskDistribution = cast(Any, tasks.env)
         self.observation, self.num_actions = tasks.observation, tasks.num_actions
         self.config: Any = config.filled()  # types cannot say that no gap is left

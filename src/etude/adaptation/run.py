@@ -10,10 +10,12 @@ import jax
 import numpy as np
 
 from etude import envs, stats
-from etude.adaptation.algorithms import make_method
+from etude.adaptation.by_gradient import ByGradient
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.method import AdaptState, Method, Scores, draw_tasks
+from etude.adaptation.rl2 import Recurrent
 from etude.adaptation.saved import read_config
+from etude.envs import Task
 from etude.envs.trials import TaskDistribution
 from etude.errors import UserError
 from etude.runs.figures import draw_band, figure_file, tidy
@@ -34,6 +36,10 @@ class AdaptResult(Result):
     config: AdaptConfig
     policies: Any
     """Each leaf has the seeds as its first axis."""
+
+
+def make_method(tasks: Task, config: AdaptConfig) -> Method:
+    return (ByGradient if config.by_gradient else Recurrent)(tasks, config)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,109 +1,110 @@
 """Watching a policy adapt to a task it has never seen."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from etude import envs
+from etude.acting.jax_source import JaxSource
 from etude.acting.players import Sharpened
-from etude.adaptation.algorithms import ByGradient, Start
-from etude.adaptation.episodes import play, policy_of
+from etude.adaptation.by_gradient import ByGradient
+from etude.adaptation.maml import Start
 from etude.adaptation.rl2 import Recurrent
 from etude.adaptation.run import AdaptRun
 from etude.core.agent import Agent
 from etude.envs import Task
 
 
-class Scene(NamedTuple):
-    """What was there at a step: shown as an observation, so that it is kept with those."""
+class Scenes(NamedTuple):
+    """The steps of an episode, stacked, and the state that it ended in."""
 
-    observation: PyTree[Array]
     state: PyTree[Array]
-
-
-class Watched:
-    """An environment that shows its state beside what it lets others observe."""
-
-    def __init__(self, env: Any):
-        self.env = env
-        self.horizon = env.horizon
-
-    def sample_task(self, key: PRNGKeyArray) -> Any:
-        return self.env.sample_task(key)
-
-    def reset_env(self, key: Any, params: Any) -> tuple[Scene, Any]:
-        observation, state = self.env.reset_env(key, params)
-        return Scene(observation, state), state
-
-    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> tuple:
-        observation, state, *rest = self.env.step_env(key, state, action, params)
-        return (Scene(observation, state), state, *rest)
+    observation: PyTree[Array]
+    reward: Float[Array, " steps"]
+    last_state: PyTree[Array]
 
 
 class Story(NamedTuple):
     """Episodes on one task, one after another."""
 
     task: Task
-    episodes: list[list[tuple[Any, Any]]]
+    episodes: list[list[tuple[PyTree, PyTree]]]
     """Of each, the states and observations, up to the one that it ended in."""
     returns: list[float]
 
 
 def adapt_and_watch(
-    work: AdaptRun, policy: Any, key: PRNGKeyArray, episodes: int, sharpness: float = 1.0
+    work: AdaptRun, policy: PyTree, key: PRNGKeyArray, episodes: int, sharpness: float = 1.0
 ) -> Story:
     """A fresh task: the episodes of a trial or, where adaptation is by gradient, one episode before
     adapting and the others after. Logits are multiplied by `sharpness`."""
     task_key, key = jax.random.split(key)
-    params = jax.jit(work.method.env.sample_task)(task_key)
-    watch: Any = _watch_gradient if isinstance(work.method, ByGradient) else _watch_trial
-    parts = jax.device_get(watch(work.method, policy, params, key, episodes, sharpness))
-    task = dataclasses.replace(envs.make(work.config.tasks), params=params)
-    told, returns = [], []
-    for scenes, rewards, mask, last in parts:
-        steps = int(mask.sum())
-        scene = [jax.tree.map(lambda x, t=t: x[t], scenes) for t in range(steps)]
-        told.append([(x.state, x.observation) for x in scene] + [(last, scene[-1].observation)])
-        returns.append(float(rewards[:steps].sum()))
-    return Story(task, told, returns)
+    method, params = work.method, jax.jit(work.method.env.sample_task)(task_key)
+    if isinstance(method, ByGradient):
+        watched = _watch_gradient(method, policy, params, key, episodes, sharpness)
+    else:
+        assert isinstance(method, Recurrent)
+        watched = _watch_trial(method, policy, params, key, episodes, sharpness)
+    told = []
+    for scenes in watched:
+        steps = [_at((scenes.state, scenes.observation), t) for t in range(len(scenes.reward))]
+        told.append([*steps, (scenes.last_state, steps[-1][1])])
+    task = dataclasses.replace(method.task, params=params)
+    return Story(task, told, [float(scenes.reward.sum()) for scenes in watched])
+
+
+def _at(tree: PyTree, index: int | np.ndarray | tuple[np.ndarray, int]) -> PyTree:
+    return jax.tree.map(lambda x: x[index], tree)
 
 
 def _watch_trial(
-    method: Recurrent, policy: Agent, params: Any, key: Any, episodes: int, sharpness: float
-) -> list[tuple]:
+    method: Recurrent,
+    policy: Agent,
+    params: PyTree,
+    key: PRNGKeyArray,
+    episodes: int,
+    sharpness: float,
+) -> list[Scenes]:
     config = dataclasses.replace(method.config, episodes=episodes, explore=0)
     method = Recurrent(envs.make(config.tasks), config)
     tasks = jax.tree.map(lambda x: x[None], params)
     player = Sharpened(policy, sharpness)
     play = jax.jit(lambda key: method.play(player, tasks, key, lambda state: state))
-    trial = jax.tree.map(lambda x: x[0], jax.device_get(play(key)))
+    trial = _at(jax.device_get(play(key)), 0)
     found = []
     for number in range(episodes):
         steps = np.flatnonzero(trial.episode == number)
-        scenes = Scene(trial.observation.observation, trial.state.inner)
-        last = jax.tree.map(lambda x, at=steps[-1] + 1: x[at], trial.state.last)
-        record = jax.tree.map(lambda x, at=steps: x[at], (scenes, trial.reward))
-        found.append((*record, np.ones(len(steps), bool), last))
+        state, seen, reward = _at((trial.state.inner, trial.observation, trial.reward), steps)
+        last = _at(trial.state.last, int(steps[-1]) + 1)
+        found.append(Scenes(state, seen.observation, reward, last))
     return found
 
 
 def _watch_gradient(
-    method: ByGradient, policy: Start, params: Any, key: Any, episodes: int, sharpness: float
-) -> list[tuple]:
-    env: Any = Watched(method.env)
+    method: ByGradient,
+    policy: Start,
+    params: PyTree,
+    key: PRNGKeyArray,
+    episodes: int,
+    sharpness: float,
+) -> list[Scenes]:
     adapt_key, *keys = jax.random.split(key, episodes + 1)
+    source = JaxSource(dataclasses.replace(method.task, params=params), 1, once=True)
 
     @jax.jit
-    def episode(agent: Any, key: Any) -> tuple:
-        played = play(
-            env, lambda x: sharpness * policy_of(agent)(x.observation), params, key, number=1
-        )
-        record = (played.observation, played.reward, played.mask)
-        steps = jax.tree.map(lambda x: x[:, 0], record)
-        return (*steps, jax.tree.map(lambda x: x[0], played.last_state))
+    def play(agent: Agent, key: PRNGKeyArray):
+        player, (reset_key, key) = Sharpened(agent, sharpness), jax.random.split(key)
+        actors = source.reset(player, reset_key)
+        return source.watch(player, actors, key, method.env.horizon, lambda state: state)
+
+    def episode(agent: Agent, key: PRNGKeyArray) -> Scenes:
+        actors, rollout, _, states = jax.device_get(play(agent, key))
+        steps = np.flatnonzero(rollout.mask[:, 0])
+        state, seen, reward = _at((states, rollout.observation, rollout.reward), (steps, 0))
+        return Scenes(state, seen, reward, _at(actors.env_state, 0))
 
     steps = list(jax.random.split(adapt_key, method.config.inner_steps))
     adapted = jax.jit(lambda keys: method.adapt_to(policy, params, keys)[1])(steps)

@@ -5,6 +5,8 @@ import dataclasses
 from typing import Literal
 
 Optimiser = Literal["adam", "rmsprop", "sgd"]
+Surrogate = Literal["plain", "lvc", "dice"]
+"""What stands in for the policy's likelihood in a policy gradient, for derivatives beyond it."""
 Memory = Literal["none", "gru", "lstm"]
 """What an agent remembers with, from one step to the next."""
 

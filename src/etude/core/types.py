@@ -88,6 +88,11 @@ class Rollout(eqx.Module):
         weight = real.astype(x.dtype) / jnp.maximum(jnp.sum(real), 1)
         return jnp.tensordot(weight, x, axes=2)
 
+    def standardised(self, x: Float[Array, "T B"]) -> Float[Array, "T B"]:
+        """With mean 0 and variance 1 over all real transitions."""
+        centred = x - self.mean(x)
+        return centred / jnp.sqrt(self.mean(jnp.square(centred)) + 1e-8)
+
 
 class Episodes(eqx.Module):
     """The episodes that ended at each step: their return and length, where `ended`."""

@@ -1,6 +1,7 @@
 """REINFORCE (Williams 1992): the simplest rule, no value function at all."""
 
 import dataclasses
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -8,11 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from etude.core.agent import Agent, Heads
+from etude.core.config import Surrogate
 from etude.core.distributions import entropy, log_prob
 from etude.core.moments import Moments
-from etude.core.returns import lambda_returns
+from etude.core.returns import gae, lambda_returns
 from etude.core.rule import Rule
 from etude.core.types import Metrics, Rollout
+from etude.rules.linear_baseline import linear_values
 from etude.settings import check_types, is_cost, is_share, require
 
 
@@ -22,10 +25,18 @@ class PolicyGradientConfig:
     """γ of the returns."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
+    baseline: Literal["mean", "linear"] = "mean"
+    """What returns are compared with: their mean over the agent's lifetime, or values that are
+    linear in observation and time, fitted to each batch (made for several episodes per batch)."""
+    td_lambda: float = 0.95
+    """λ of the advantages over linear values."""
+    surrogate: Surrogate = "plain"
+    """plain: −log π·A; lvc: −(π/π̄)·A with π̄ = π held constant; dice: the ratio of all actions of
+    the episode so far. Their gradients are the same; a meta-gradient through them is not."""
 
     def __post_init__(self):
         check_types(self)
-        require(self, "discount", is_share, "from 0 to 1")
+        require(self, "discount td_lambda", is_share, "from 0 to 1")
         require(self, "entropy_cost", is_cost, "0 or more")
 
 
@@ -36,8 +47,9 @@ class PolicyGradientTargets(eqx.Module):
 class PolicyGradient(Rule[Moments, PolicyGradientTargets]):
     """Each action's log-probability weighted by the discounted reward that followed it.
 
-    The baseline is the mean return over the agent's lifetime, the scale its standard deviation.
-    What comes after the rollout's end is not seen, so rollouts should span an episode or more.
+    Without a linear baseline, the scale is the returns' standard deviation over the agent's
+    lifetime, and what comes after a rollout's end is not seen, so that it should span an episode or
+    more.
     """
 
     config: PolicyGradientConfig = eqx.field(static=True)
@@ -60,6 +72,10 @@ class PolicyGradient(Rule[Moments, PolicyGradientTargets]):
     def targets(
         self, agent: Agent, state: Moments, rollout: Rollout
     ) -> tuple[PolicyGradientTargets, Moments]:
+        if self.config.baseline == "linear":
+            features = agent.torso.flatten(rollout.observation)
+            advantage = rollout.standardised(self._linear_advantage(features, rollout))
+            return jax.lax.stop_gradient(PolicyGradientTargets(advantage)), state
         zeros = jnp.zeros_like(rollout.reward)
         discount = rollout.discount(self.config.discount)
         returns = lambda_returns(zeros, rollout.reward, discount, jnp.ones_like(zeros))
@@ -72,7 +88,44 @@ class PolicyGradient(Rule[Moments, PolicyGradientTargets]):
         self, agent: Agent, targets: PolicyGradientTargets, rollout: Rollout
     ) -> tuple[Float[Array, "T B"], Metrics]:
         logits = agent.logits(rollout)[:-1]
-        pi_loss = -targets.weight * log_prob(logits, rollout.action)
+        likelihood = jnp.where(rollout.seam, 0.0, log_prob(logits, rollout.action))
+        pi_loss = -targets.weight * self._surrogate(likelihood, rollout)
         bonus = entropy(logits)
         metrics = {"pi_loss": rollout.mean(pi_loss), "entropy": rollout.mean(bonus)}
         return pi_loss - self.config.entropy_cost * bonus, metrics
+
+    def _linear_advantage(
+        self, features: Float[Array, "T1 B inputs"], rollout: Rollout
+    ) -> Float[Array, "T B"]:
+        values = linear_values(features, rollout, self.config.discount)
+        trace = jnp.where(rollout.segment_ends, 0.0, self.config.td_lambda)
+        return gae(values, rollout.reward, rollout.discount(self.config.discount), trace)
+
+    def _surrogate(self, likelihood: Float[Array, "T B"], rollout: Rollout) -> Float[Array, "T B"]:
+        """In place of the log-likelihood of each action.
+
+        - lvc is low in variance (ProMP, arXiv 1810.06784). Where a batch is learned from several
+          times, its actions count as those of the policy as it is then.
+        - dice is the ratio of all actions up to this one, less that of all before it (Loaded DiCE,
+          arXiv 1909.10549): unbiased in all orders if the advantage is, and noisy.
+        """
+        if self.config.surrogate == "plain":
+            return likelihood
+        if self.config.surrogate == "lvc":
+            return _one(likelihood)
+        so_far = _sum_within_episodes(likelihood, rollout)
+        return _one(so_far) - _one(so_far - likelihood)
+
+
+def _one(log_likelihood: Float[Array, "T B"]) -> Float[Array, "T B"]:
+    """1, with the derivatives of the likelihood relative to itself."""
+    return jnp.exp(log_likelihood - jax.lax.stop_gradient(log_likelihood))
+
+
+def _sum_within_episodes(x: Float[Array, "T B"], rollout: Rollout) -> Float[Array, "T B"]:
+    def step(so_far, at):
+        x, first = at
+        so_far = jnp.where(first, 0.0, so_far) + x
+        return so_far, so_far
+
+    return jax.lax.scan(step, jnp.zeros_like(x[0]), (x, rollout.starts[:-1]))[1]

@@ -92,7 +92,7 @@ class PPO(Rule[Moments, PPOTargets]):
         logits, said = prediction["pi"][:-1], prediction["value"][:-1, :, 0]
         advantage = targets.advantage
         if config.normalise:
-            advantage = standardise(advantage, rollout)
+            advantage = rollout.standardised(advantage)
         before = log_prob(rollout.behaviour_logits[:-1], rollout.action)
         now = log_prob(logits, rollout.action)
         pi_loss = -clipped_objective(now, before, advantage, config.clip)
@@ -121,9 +121,3 @@ class PPO(Rule[Moments, PPOTargets]):
             return 0.0, 1.0
         fresh = state.decay == 1.0
         return jnp.where(fresh, 0.0, state.mean), jnp.where(fresh, 1.0, state.deviation)
-
-
-def standardise(x: Float[Array, "T B"], rollout: Rollout) -> Float[Array, "T B"]:
-    """With mean 0 and variance 1 over the transitions of the rollout."""
-    centred = x - rollout.mean(x)
-    return centred / jnp.sqrt(rollout.mean(jnp.square(centred)) + 1e-8)

@@ -8,7 +8,7 @@ import numpy as np
 
 from etude.errors import UserError
 from etude.runs.figures import figure_file, tidy
-from etude.runs.run import Record
+from etude.runs.folder import Record
 
 Records = Sequence[Record]
 
