@@ -150,7 +150,7 @@ def code() -> str:
 
 
 ROOMS = "core acting adaptation envs training"
-MODULES = "rules/ppo"
+MODULES = "meta/gradient meta/problem rules/linear_baseline rules/policy_gradient rules/ppo"
 OTHER = "classics saved watch"
 """Of `adaptation`, what no training uses."""
 LIBRARIES = "jax jaxlib optax equinox gymnax"
