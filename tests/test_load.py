@@ -82,8 +82,24 @@ def test_learning_to_adapt_from_python_leaves_what_the_command_line_leaves(tmp_p
     assert names <= {x.name for x in (tmp_path / "run").iterdir()}
     assert result.done == 2 and RunFolder.open(path).config()[KIND] == "adapt"
     assert etude.resume(path).summary == result.summary  # it is finished
-    with pytest.raises(UserError, match="kind 'adapt', which cannot be loaded yet"):
-        etude.load(path)
+    loaded = etude.load(path)
+    expected = jax.tree.map(lambda x: x[0], result.policies)
+    jax.tree.map(np.testing.assert_array_equal, loaded.agent.agent, expected)
+    assert loaded.config == result.config and loaded.summary == RunFolder.open(path).summary()
+    env, memory = etude.envs.make("trials/bandit:arms=2,pulls=4"), loaded.agent.start(3)
+    seen = jax.tree.map(lambda x: np.zeros((3, *x.shape), x.dtype), env.observation)
+    memory, logits = loaded.agent.act(memory, seen)
+    assert logits.shape == (3, 2) and any(np.any(x != 0) for x in jax.tree.leaves(memory))
+
+
+def test_what_maml_starts_from_can_be_loaded(tmp_path):
+    path = str(tmp_path / "maml")
+    settings = dict(steps=1, batch=2, episodes=2, torso=(4,), test_tasks=2)
+    result = etude.adapt("maml", "bandit:arms=2,pulls=4", out=path, **settings)
+    loaded = etude.load(path)
+    expected = jax.tree.map(lambda x: x[0], result.policies.agent)
+    jax.tree.map(np.testing.assert_array_equal, loaded.agent.agent, expected)
+    assert etude.rules.kind_of(loaded.rule) == "policy_gradient"
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ line."""
 import dataclasses
 from typing import Unpack
 
+import jax
+
 from etude import kinds, rules
 from etude.adaptation.config import AdaptConfig
-from etude.adaptation.run import AdaptResult, AdaptRun
+from etude.adaptation.run import AdaptResult, AdaptRun, kept_policies, read_folder
 from etude.envs import Task
 from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
@@ -113,11 +115,13 @@ class Loaded:
     """What a run folder holds, as of its last checkpoint."""
 
     path: str
-    config: TrainPlan | DiscoverConfig
+    config: TrainPlan | DiscoverConfig | AdaptConfig
     rule: Rule
-    """Of training: the rule that agents were trained under; of discovery: the best so far."""
+    """Of training: the rule that agents were trained under; of discovery: the best so far; of MAML
+    and E-MAML: the one that agents adapt by."""
     agents: list[TrainedAgent]
-    """One for each seed; none of a run of discovery."""
+    """One for each seed; none of a run of discovery. Those of `adapt` are as they meet a new task:
+    with MAML the start, with RL² an agent for the observations of `trials/NAME`."""
     curve: list[Record]
     summary: Record | None
     """None if the run is not finished."""
@@ -147,6 +151,17 @@ def load(path: str) -> Loaded:
         config, agents = read_config(folder), []
         folder.let_import()
     else:
-        raise UserError(f"{path} is a run of kind {kind.kind!r}, which cannot be loaded yet.")
+        return _load_adapted(path, folder)
     rule = rules.load_kept(folder.path / rules.RULE_FILE)
     return Loaded(path, config, rule, agents, folder.metrics(), folder.summary())
+
+
+def _load_adapted(path: str, folder: RunFolder) -> Loaded:
+    run = read_folder(folder)
+    policies = [
+        jax.tree.map(lambda x, i=i: x[i], kept_policies(run, folder))
+        for i in range(run.config.seeds)
+    ]
+    method = run.method
+    agents = [TrainedAgent(method.agent_of(policy), method.rule) for policy in policies]
+    return Loaded(path, run.config, method.rule, agents, folder.metrics(), folder.summary())

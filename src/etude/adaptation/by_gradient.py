@@ -47,18 +47,28 @@ class ByGradient(Method):
             return optax.adam(rate)
         return optax.adam(optax.cosine_decay_schedule(rate, self.updates * self.config.epochs))
 
+    @property
+    def rule(self) -> PolicyGradient:
+        config = self.config
+        return PolicyGradient(
+            PolicyGradientConfig(
+                discount=config.discount,
+                td_lambda=config.td_lambda,
+                baseline="linear",
+                surrogate=config.surrogate,
+                entropy_cost=0.0,
+            )
+        )
+
+    @staticmethod
+    def agent_of(policy: Start) -> Agent:
+        return policy.agent
+
     @cached_property
     def problem(self) -> Adaptation:
         config = self.config
-        rule = PolicyGradientConfig(
-            discount=config.discount,
-            td_lambda=config.td_lambda,
-            baseline="linear",
-            surrogate=config.surrogate,
-            entropy_cost=0.0,
-        )
         return Adaptation(
-            PolicyGradient(rule),
+            self.rule,
             config.learn_rates,
             config.first_order,
             config.exploration,
@@ -129,8 +139,7 @@ class ByGradient(Method):
 
     def lesson(self, agent: Agent, task: PyTree, key: PRNGKeyArray) -> Lesson:
         rollout, _ = self.episodes(agent, task, key)
-        rule = self.problem.rule
-        targets, _ = rule.targets(agent, rule.init(agent), rollout)
+        targets, _ = self.rule.targets(agent, self.rule.init(agent), rollout)
         return Lesson(rollout, targets, jnp.zeros(()))
 
     def episodes(self, agent: Agent, task: PyTree, key: PRNGKeyArray) -> tuple[Rollout, PyTree]:

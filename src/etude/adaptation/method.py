@@ -8,6 +8,8 @@ import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from etude.adaptation.config import AdaptConfig
+from etude.core.agent import Agent
+from etude.core.rule import Rule
 from etude.core.types import Metrics
 from etude.envs import Task
 from etude.envs.trials import TaskDistribution
@@ -37,6 +39,16 @@ class Method(abc.ABC):
         self.env: TaskDistribution = cast(Any, tasks.env)
         self.observation, self.num_actions = tasks.observation, tasks.num_actions
         self.config: Any = config.filled()  # types cannot say that no gap is left
+
+    @property
+    @abc.abstractmethod
+    def rule(self) -> Rule:
+        """What agents adapt by (maml, emaml) or are trained under (rl2, erl2)."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def agent_of(policy: PyTree) -> Agent:
+        """What acts on a new task, before it has adapted."""
 
     @property
     @abc.abstractmethod

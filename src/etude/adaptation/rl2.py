@@ -100,6 +100,10 @@ class Recurrent(Method):
             )
         )
 
+    @staticmethod
+    def agent_of(policy: Agent) -> Agent:
+        return policy
+
     @cached_property
     def training(self) -> Training:
         return Training.create(envs.make(self.plan.env), self.plan)
