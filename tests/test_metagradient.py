@@ -60,7 +60,7 @@ def test_the_released_meta_gradient(path):
     golden = parity.Golden(path)
     rule = parity.published_rule()
     rollouts = stack([golden.rollout(f"train{i}") for i in range(golden.config["inner_steps"])])
-    result = compiled("nested", True, Discovery(golden.optimiser))(
+    result = compiled("each", True, Discovery(golden.optimiser))(
         rule, golden.lifetime(rule), rollouts, golden.rollout("valid")
     )
     state = result.state
@@ -325,8 +325,9 @@ def test_a_start_that_is_learned(recording, few, monkeypatch):
 
 
 @pytest.mark.parametrize("recording", ["each", "nested"])
-def test_a_window_is_played_as_it_is_learned(recording):
+def test_a_window_is_played_as_it_is_learned(recording, monkeypatch):
     """The experience of each update may depend on the state as it then is."""
+    monkeypatch.setattr(estimator, "FEW", 0)
     problem = FromLearnedStart()
     state = Position(jnp.zeros(2), jnp.zeros(2), jnp.array(0), jax.random.key(0))
     params = Descent(jnp.ones(2), jnp.full(2, 0.1), jnp.array(0))
@@ -338,6 +339,7 @@ def test_a_window_is_played_as_it_is_learned(recording):
         problem, params, state, jnp.array(0.0), jnp.arange(4), play, recording
     )
     assert source == 4 and log.tolist() == [0, 1, 2, 3]
+    assert window.chunk == (1 if recording == "each" else 2)
     after = problem.begin(params, state)
     for i in range(4):
         np.testing.assert_allclose(window.experience[i], after.point + i, rtol=1e-12)

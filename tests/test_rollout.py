@@ -131,3 +131,15 @@ def test_one_episode_and_then_seams():
         np.testing.assert_array_equal(rollout.observation[t], rollout.observation[3])
     np.testing.assert_array_equal(episodes.ended, rollout.terminal)
     np.testing.assert_array_equal(after.env_state.time, 3)
+
+
+def test_a_single_episode_ends_at_its_time_limit():
+    task = envs.make("gymnax/CartPole-v1:max_steps_in_episode=5")
+    source, policy = JaxSource(task, 2, once=True), uniform(2)
+    actors = source.reset(policy, jax.random.key(0))
+    _, rollout, episodes = jax.jit(lambda a: source.collect(policy, a, jax.random.key(1), 8))(
+        actors
+    )
+    np.testing.assert_array_equal(rollout.seam[:, 0], [False] * 5 + [True] * 3)
+    assert not rollout.terminal.any()  # its end may be worth something
+    np.testing.assert_array_equal(np.nonzero(episodes.ended[:, 0])[0], [4])

@@ -14,6 +14,7 @@ from etude.core.trees import choose
 from etude.core.types import Context, Episodes, Rollout
 from etude.envs import Task
 from etude.envs.base import Action, Environment
+from etude.envs.trials import TaskDistribution
 
 Seen = TypeVar("Seen")
 Now = TypeVar("Now")
@@ -26,13 +27,22 @@ class Steps(Protocol):
     def step_env(self, key: Array, state: PyTree, action: Action, params: PyTree) -> tuple: ...
 
 
+@runtime_checkable
+class Limited(Protocol):
+    """An environment with a time limit. That of a task is its horizon, which whoever plays it
+    sees to."""
+
+    def is_truncated(self, state: PyTree, params: PyTree) -> Array: ...
+
+
 class Actors(eqx.Module):
     """B environments between two steps, and what their player remembers."""
 
     env_state: PyTree[Array]
     observation: PyTree[Array]
     next_first: PyTree[Array]
-    """Where an episode was just cut by its time limit: the first observation of the next one."""
+    """What follows the next seam: where an episode was just cut by its time limit, the first
+    observation of the next one; where there is to be none, the last of the one that was played."""
     at_seam: Bool[Array, " B"]
     """Whether the next slot of the rollout is such a seam."""
     episode_return: Float[Array, " B"]
@@ -161,8 +171,8 @@ class JaxSource:
     def _step_envs(
         self, keys: Key[Array, " B"], states: PyTree[Array], actions: Int[Array, " B"]
     ) -> tuple:
-        """As an environment's `step`. It starts an episode at each step, in case it is needed:
-        where that would cost more than all else, episodes start only where one has ended."""
+        """As an environment's `step`, which starts an episode each time, in case it is needed.
+        Where that would cost more than all else, episodes start only where one has ended."""
         env, params = self.task.env, self.task.params
         costly = isinstance(env, Environment) and env.starts_are_costly(params)
         if not (self.once or costly):
@@ -172,7 +182,7 @@ class JaxSource:
         step = jax.vmap(env.step_env, in_axes=(0, 0, 0, None))
         last, states, reward, terminated, info = step(step_keys, states, actions, params)
         truncated, now = jnp.zeros_like(terminated), (last, states)
-        if isinstance(env, Environment):
+        if isinstance(env, Limited) and not isinstance(env, TaskDistribution):
             truncated = jax.vmap(env.is_truncated, in_axes=(0, None))(states, params)
         if not self.once:
             now = self._restart(terminated | truncated, reset_keys, now)

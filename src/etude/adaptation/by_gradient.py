@@ -69,11 +69,11 @@ class ByGradient(Method):
         config = self.config
         return Adaptation(
             self.rule,
-            config.learn_rates,
-            config.first_order,
-            config.exploration,
-            config.clip,
-            config.entropy_cost,
+            learn_rates=config.learn_rates,
+            first_order=config.first_order,
+            exploration=config.exploration,
+            clip=config.clip,
+            entropy_cost=config.entropy_cost,
         )
 
     def init(self, key: PRNGKeyArray) -> AdaptState:
@@ -150,8 +150,9 @@ class ByGradient(Method):
         source = JaxSource(setting, self.config.episodes, once=True)
         actors = source.reset(agent, reset_key)
         actors, rollout, _ = source.collect(agent, actors, key, self.env.horizon)
-        ends = rollout.terminal.at[-1].set(~rollout.seam[-1])
-        return eqx.tree_at(lambda r: r.terminal, rollout, ends), actors.env_state
+        over = jnp.concatenate([rollout.seam[1:], jnp.ones_like(rollout.seam[:1])])
+        rollout = eqx.tree_at(lambda r: r.terminal, rollout, over & ~rollout.seam)
+        return rollout, actors.env_state
 
     def score(self, policy: Start, tasks: PyTree, key: PRNGKeyArray) -> Scores:
         return self.collect(policy, tasks, key)[1]

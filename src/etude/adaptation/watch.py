@@ -19,12 +19,13 @@ from etude.envs import Task
 
 
 class Scenes(NamedTuple):
-    """The steps of an episode, stacked, and the state that it ended in."""
+    """The steps of an episode, stacked, and what it ended in."""
 
     state: PyTree[Array]
     observation: PyTree[Array]
     reward: Float[Array, " steps"]
     last_state: PyTree[Array]
+    last_observation: PyTree[Array]
 
 
 class Story(NamedTuple):
@@ -51,7 +52,7 @@ def adapt_and_watch(
     told = []
     for scenes in watched:
         steps = [_at((scenes.state, scenes.observation), t) for t in range(len(scenes.reward))]
-        told.append([*steps, (scenes.last_state, steps[-1][1])])
+        told.append([*steps, (scenes.last_state, scenes.last_observation)])
     task = dataclasses.replace(method.task, params=params)
     return Story(task, told, [float(scenes.reward.sum()) for scenes in watched])
 
@@ -79,7 +80,8 @@ def _watch_trial(
         steps = np.flatnonzero(trial.episode == number)
         state, seen, reward = _at((trial.state.inner, trial.observation, trial.reward), steps)
         last = _at(trial.state.last, int(steps[-1]) + 1)
-        found.append(Scenes(state, seen.observation, reward, last))
+        # The last observation of an episode is not in a trial: the next episode's first is.
+        found.append(Scenes(state, seen.observation, reward, last, _at(seen.observation, -1)))
     return found
 
 
@@ -104,7 +106,8 @@ def _watch_gradient(
         actors, rollout, _, states = jax.device_get(play(agent, key))
         steps = np.flatnonzero(rollout.mask[:, 0])
         state, seen, reward = _at((states, rollout.observation, rollout.reward), (steps, 0))
-        return Scenes(state, seen, reward, _at(actors.env_state, 0))
+        last = _at((actors.env_state, actors.observation), 0)
+        return Scenes(state, seen, reward, *last)
 
     steps = list(jax.random.split(adapt_key, method.config.inner_steps))
     adapted = jax.jit(lambda keys: method.adapt_to(policy, params, keys)[1])(steps)

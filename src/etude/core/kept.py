@@ -1,8 +1,8 @@
 """Values that are computed once and used again when the same computation is differentiated later.
 
 A gradient through many agent updates goes through each of them a second time, long after it was
-made. What stands for most of its work is marked by `keep`: the agent's gradient, and a rule's
-summaries of wide predictions. `recorded` gives these values out, `replayed` takes them in.
+made. The results of its most expensive parts are marked by `keep`: the agent's gradient, and a
+rule's summaries of wide predictions. `recorded` gives these values out, `replayed` takes them in.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,8 +24,8 @@ _visit: ContextVar[Callable[[PyTree], PyTree] | None] = ContextVar("visit", defa
 
 
 def keep(tree: Tree) -> Tree:
-    """Marks real numbers that cost more to compute again than to keep. Not for use inside `scan`,
-    `cond` or `vmap`, from which a value cannot be given out."""
+    """Marks real numbers that cost more to compute again than to keep. Not for use inside `jit`,
+    `checkpoint`, `vmap`, `scan` or `cond`, from which a value cannot be given out."""
     visit = _visit.get()
     return tree if visit is None else visit(tree)
 
@@ -53,15 +53,25 @@ def replayed(function: Callable[Arguments, Result], kept: Kept) -> Callable[Argu
     is still computed where a derivative needs it; where none does, nothing of it is left."""
 
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        values = iter(kept)
+        left = list(kept)
 
         def replay(tree: PyTree) -> PyTree:
-            return jax.tree.map(_known, tree, next(values))
+            if not left or _form(tree) != _form(left[0]):
+                raise ValueError("a replayed computation does not keep what the recorded one kept")
+            return jax.tree.map(_known, tree, left.pop(0))
 
         with _visiting(replay):
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+        if left:
+            raise ValueError("a replayed computation keeps less than the recorded one kept")
+        return result
 
     return call
+
+
+def _form(tree: PyTree[Array]) -> object:
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [(x.shape, x.dtype) for x in leaves]
 
 
 @contextmanager
@@ -81,4 +91,4 @@ def _known(computed: Array, value: Array) -> Array:
 
 @_known.defjvp
 def _known_jvp(primals, tangents):
-    return primals[1], tangents[0]
+    return _known(*primals), tangents[0]  # so that further derivatives are right as well

@@ -188,8 +188,8 @@ def _through_updates(
     and cannot leave it out; among few updates, the first counts enough to have its own.
     """
 
-    def update(params, packed, recorded, gradient=gradient):
-        experience, kept = recorded
+    def update(params, packed, known, gradient=gradient):
+        experience, kept = known
         inner = replayed(problem.inner, kept)
         state, aux = inner(params, packed.unpack(), experience, gradient)
         return Packed.pack(state), aux
@@ -197,27 +197,29 @@ def _through_updates(
     def back(carry, part):
         """Through one update."""
         to_params, to_state = carry
-        state, to_aux, recorded = part
-        run = lambda params, state: update(params, state, recorded)  # noqa: E731
+        state, to_aux, known = part
+        run = lambda params, state: update(params, state, known)  # noqa: E731
         more, to_state = eqx.filter_vjp(run, params, state)[1]((to_state, to_aux))
         return (jax.tree.map(jnp.add, to_params, more), to_state), None
 
     def back_through_chunk(carry, chunk):
         """The states within a chunk first: for them, hardly more is needed than what was kept."""
-        state, *recorded = chunk
-        forward = lambda state, part: (update(params, state, part[1], loss_gradient)[0], state)  # noqa: E731
-        _, states = jax.lax.scan(forward, state, recorded)
-        return jax.lax.scan(back, carry, (states, *recorded), reverse=True)
+        state, to_aux, known = chunk
+        forward = lambda state, known: (update(params, state, known, loss_gradient)[0], state)  # noqa: E731
+        _, states = jax.lax.scan(forward, state, known)
+        return jax.lax.scan(back, carry, (states, to_aux, known), reverse=True)
 
-    recorded = (cotangents[1], (window.experience, window.kept))
+    of_updates = (cotangents[1], (window.experience, window.kept))
     if window.chunk > 1:
-        recorded = _in_chunks(recorded, window.chunk)
-    parts = (window.states, *recorded)
+        of_updates = _in_chunks(of_updates, window.chunk)
+    parts = (window.states, *of_updates)
     first = _at(parts, 0) if length_of(window.experience) <= FEW else None
     go_back = back if window.chunk == 1 else back_through_chunk
     nothing = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
     (to_params, to_state), _ = jax.lax.scan(
-        lambda carry, i: go_back(carry, _at(parts, i)),  # slices of the whole would be copies
+        lambda carry, i: go_back(
+            carry, _at(parts, i)
+        ),  # slicing off the first would copy
         (nothing, Packed.pack(cotangents[0])),
         jnp.arange(0 if first is None else 1, length_of(parts)),
         reverse=True,

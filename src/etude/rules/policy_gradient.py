@@ -1,4 +1,4 @@
-"""REINFORCE (Williams 1992): the simplest rule, no value function at all."""
+"""REINFORCE (Williams 1992): the simplest rule, whose agents have no value head."""
 
 import dataclasses
 from typing import Literal
@@ -47,9 +47,9 @@ class PolicyGradientTargets(eqx.Module):
 class PolicyGradient(Rule[Moments, PolicyGradientTargets]):
     """Each action's log-probability weighted by the discounted reward that followed it.
 
-    Without a linear baseline, the scale is the returns' standard deviation over the agent's
-    lifetime, and what comes after a rollout's end is not seen, so that it should span an episode or
-    more.
+    Returns are scaled by their standard deviation, over the agent's lifetime or, with a linear
+    baseline, over the batch. What comes after a rollout's end is not seen, so rollouts should span
+    an episode or more.
     """
 
     config: PolicyGradientConfig = eqx.field(static=True)
@@ -75,13 +75,14 @@ class PolicyGradient(Rule[Moments, PolicyGradientTargets]):
         if self.config.baseline == "linear":
             features = agent.torso.flatten(rollout.observation)
             advantage = rollout.standardised(self._linear_advantage(features, rollout))
-            return jax.lax.stop_gradient(PolicyGradientTargets(advantage)), state
-        zeros = jnp.zeros_like(rollout.reward)
-        discount = rollout.discount(self.config.discount)
-        returns = lambda_returns(zeros, rollout.reward, discount, jnp.ones_like(zeros))
-        state = state.update(rollout.mean(returns), rollout.mean(returns**2))
+        else:
+            zeros = jnp.zeros_like(rollout.reward)
+            discount = rollout.discount(self.config.discount)
+            returns = lambda_returns(zeros, rollout.reward, discount, jnp.ones_like(zeros))
+            state = state.update(rollout.mean(returns), rollout.mean(returns**2))
+            advantage = state.normalise(returns)
         rho = rollout.importance_ratio(agent.logits(rollout)[:-1])
-        weight = jnp.minimum(1.0, rho) * state.normalise(returns)
+        weight = jnp.minimum(1.0, rho) * advantage
         return jax.lax.stop_gradient(PolicyGradientTargets(weight)), state
 
     def loss(
