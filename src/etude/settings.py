@@ -162,11 +162,20 @@ def is_count(x: int | tuple[int, ...]) -> bool:
     return all(n >= 1 for n in (x if isinstance(x, tuple) else (x,)))
 
 
-_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+def is_seed(x: int) -> bool:
+    return 0 <= x < 2**32
+
+
+SEED_RANGE = "from 0 to 4294967295"
+_RANGES: dict[str, tuple[Callable[[Any], object], str]] = {
+    "seed": (is_seed, SEED_RANGE),
     "share": (is_share, "from 0 to 1"),
+    "part": (lambda x: 0 <= x < 1, "at least 0 and below 1"),
     "cost": (is_cost, "0 or more"),
     "positive": (is_positive, "a positive number"),
     "count": (is_count, "at least 1"),
+    "widths": (lambda x: x and is_count(x), "one or more positive widths"),
+    "channels": (is_count, "positive numbers of channels"),
 }
 
 
@@ -176,13 +185,6 @@ def check(config: Any, **names: str) -> None:
     check_types(config)
     for name, fields in names.items():
         require(config, fields, *_RANGES[name])
-
-
-SEED_RANGE = "from 0 to 4294967295"
-
-
-def is_seed(x: int) -> bool:
-    return 0 <= x < 2**32
 
 
 def is_odd_bins(x: int) -> bool:

@@ -1,20 +1,11 @@
 """The settings of learning to adapt."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 from etude.core.config import Surrogate
 from etude.errors import UserError
-from etude.settings import (
-    SEED_RANGE,
-    check_types,
-    is_cost,
-    is_count,
-    is_positive,
-    is_seed,
-    is_share,
-    require,
-)
+from etude.settings import Settings, check
 from etude.training.config import Schedule
 
 Algorithm = Literal["maml", "emaml", "rl2", "erl2"]
@@ -23,7 +14,7 @@ Outer = Literal["ppo", "pg"]
 Cell = Literal["gru", "lstm"]
 """Of a recurrent policy."""
 
-RECURRENT: dict[str, Any] = dict(
+RECURRENT: Settings = dict(
     steps=2_000_000,
     batch=64,
     episodes=5,
@@ -35,7 +26,7 @@ RECURRENT: dict[str, Any] = dict(
     explore=None,
     minibatches=2,
 )
-BY_GRADIENT: dict[str, Any] = dict(
+BY_GRADIENT: Settings = dict(
     steps=2_000_000,
     batch=32,
     episodes=20,
@@ -131,52 +122,50 @@ class AdaptConfig:
     """Updates per line of metrics."""
 
     def __post_init__(self):
-        check_types(self)
-        numbers = (
-            "steps seeds test_tasks batch episodes epochs hidden minibatches inner_steps torso"
+        check(
+            self,
+            count="steps seeds test_tasks batch episodes epochs hidden minibatches inner_steps "
+            "log_every",
+            widths="torso",
+            seed="seed",
+            cost="train_tasks explore entropy_cost exploration",
+            positive="learning_rate clip inner_rate",
+            share="discount td_lambda",
         )
-        require(self, f"{numbers} log_every", is_count, "at least 1")
-        require(self, "torso", lambda x: x, "one or more widths")
-        require(self, "seed", is_seed, SEED_RANGE)
-        require(self, "train_tasks explore", lambda x: x >= 0, "0 or more")
-        require(self, "learning_rate clip inner_rate", is_positive, "a positive number")
-        require(self, "discount td_lambda", is_share, "from 0 to 1")
-        require(self, "entropy_cost exploration", is_cost, "0 or more")
 
     @property
     def by_gradient(self) -> bool:
         return self.algo in GRADIENT_BASED
 
+    @property
+    def _defaults(self) -> tuple[Settings, Settings]:
+        """Those of the algorithm's own family, and those of the other."""
+        return (BY_GRADIENT, RECURRENT) if self.by_gradient else (RECURRENT, BY_GRADIENT)
+
     def filled(self) -> "AdaptConfig":
         """With every gap filled that the algorithm has."""
-        own, other = (BY_GRADIENT, RECURRENT) if self.by_gradient else (RECURRENT, BY_GRADIENT)
+        own, other = self._defaults
+        given = {k: v for k, v in vars(self).items() if v is not None}
         for name in other:
-            value = getattr(self, name)
-            if name not in own and value is not None and value is not False:
+            if name not in own and given.get(name, False) is not False:
                 raise UserError(f"{self.algo} has no setting {name}.")
-        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        values: dict[str, Any] = own | {k: v for k, v in given.items() if v is not None}
+        values = own | given
         if self.by_gradient:
-            _fill(values, "exploration", 1.0 if self.algo == "emaml" else 0.0)
-            _fill(values, "epochs", 1 if values["outer"] == "pg" else 4)
-            _check_gradient(values)
+            depending: Settings = dict(exploration=1.0 if self.algo == "emaml" else 0.0)
+            depending |= dict(epochs=1 if values["outer"] == "pg" else 4)
         else:
-            _fill(values, "explore", min(3, values["episodes"] - 1))
-            _check_recurrent(values)
+            depending = dict(explore=min(3, values["episodes"] - 1))
+        values |= depending | given
+        (_check_gradient if self.by_gradient else _check_recurrent)(values)
         return AdaptConfig(**values)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Those that the algorithm has, by name."""
-        own, other = (BY_GRADIENT, RECURRENT) if self.by_gradient else (RECURRENT, BY_GRADIENT)
+        own, other = self._defaults
         return {k: v for k, v in dataclasses.asdict(self).items() if k in own or k not in other}
 
 
-def _fill(values: dict[str, Any], name: str, value: Any) -> None:
-    if values[name] is None:
-        values[name] = value
-
-
-def _check_gradient(values: dict[str, Any]) -> None:
+def _check_gradient(values: Settings) -> None:
     if values["algo"] == "maml" and values["exploration"] > 0:
         raise UserError("MAML with an exploration term is E-MAML: --algo emaml.")
     if values["exploration"] > 0 and values["batch"] < 2:
@@ -185,7 +174,7 @@ def _check_gradient(values: dict[str, Any]) -> None:
         raise UserError("A policy gradient learns from a batch once: epochs must be 1.")
 
 
-def _check_recurrent(values: dict[str, Any]) -> None:
+def _check_recurrent(values: Settings) -> None:
     episodes, explore = values["episodes"], values["explore"]
     if explore >= episodes:
         raise UserError(

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from jaxtyping import Array, Int
 
 from etude import envs, stats
 from etude.adaptation.by_gradient import ByGradient
@@ -15,14 +16,16 @@ from etude.adaptation.config import AdaptConfig
 from etude.adaptation.method import AdaptState, Method, Scores, draw_tasks
 from etude.adaptation.rl2 import Recurrent
 from etude.adaptation.saved import read_config
+from etude.core.types import Metrics
 from etude.envs import Task
 from etude.envs.trials import TaskDistribution
 from etude.errors import UserError
 from etude.runs.figures import draw_band, figure_file, tidy
 from etude.runs.folder import RunFolder
-from etude.runs.run import Outcome, Record, Result, Run, require_traceable
+from etude.runs.run import Outcome, Record, Result
 from etude.runs.storage import sha256_of
 from etude.training.iteration import repeat, seed_keys
+from etude.training.side_by_side import ByUpdate, SideBySide
 
 TRAIN, TEST, FRESH = 2**31 + 1, 2**31 + 2, 2**31 + 3
 """Folded into the seed's key for tasks to learn from, to test on, and to judge the result by. The
@@ -43,26 +46,17 @@ def make_method(tasks: Task, config: AdaptConfig) -> Method:
 
 
 @dataclasses.dataclass(frozen=True)
-class AdaptRun(Run[AdaptState, AdaptResult]):
-    """A run. Those that `create` makes have had all their mistakes surface, before anything is
-    compiled."""
+class AdaptRun(SideBySide[AdaptState, AdaptResult]):
+    """Policies that learn to adapt, side by side, each from its own seed."""
 
     kind: ClassVar[str] = "adapt"
-    doing: ClassVar[str] = "Training"
-    end: ClassVar[str] = "steps"
+    impossible: ClassVar[str] = "{algo} cannot be trained on {tasks}"
 
     config: AdaptConfig
     method: Method
 
     @classmethod
-    def create(cls, config: AdaptConfig) -> "AdaptRun":
-        run = cls.untraced(config)
-        require_traceable(run, f"{config.algo} cannot be trained on {config.tasks}")
-        return run
-
-    @classmethod
     def untraced(cls, config: AdaptConfig) -> "AdaptRun":
-        """Tracing takes seconds, which are lost where a run is only to be read."""
         config = config.filled()
         task = envs.make(config.tasks)
         if not isinstance(task.env, TaskDistribution):
@@ -85,28 +79,38 @@ class AdaptRun(Run[AdaptState, AdaptResult]):
     def log_every(self) -> int:
         return self.config.log_every or max(1, self.updates // 100)
 
-    def trace(self) -> None:
-        self._traced  # noqa: B018
+    def steps_after(self, updates: int) -> int:
+        return updates * self.method.steps_per_update
 
-    def prepare(self) -> None:
-        self._compiled  # noqa: B018
+    def given(self) -> tuple[Any, Any]:
+        return self._pools
 
-    def advance(self, state: AdaptState, done: int, number: int) -> tuple[AdaptState, Any]:
-        state, metrics = self._compiled(state, self._pools, np.int32(number))
-        metrics = {name: x[:, :number].T for name, x in jax.device_get(metrics).items()}
-        for name, x in metrics.items():
-            if not np.isfinite(x).all():
-                raise UserError(
-                    f"Training stopped after update {done + number}: {name.replace('_', ' ')} is "
-                    "not finite."
-                )
-        return state, metrics
+    @cached_property
+    def _pools(self) -> tuple[Any, Any]:
+        """Tasks to learn from (none if they are drawn as one goes) and tasks to test on."""
+        root, config = jax.random.key(self.config.seed), self.config
 
-    def record(self, state: AdaptState, metrics: dict[str, np.ndarray], done: int) -> Record:
+        def draw(which: int, number: int) -> Any:
+            key = jax.random.fold_in(root, which)
+            return jax.jit(lambda key: draw_tasks(self.method.env, key, number))(key)
+
+        train = draw(TRAIN, config.train_tasks) if config.train_tasks else None
+        return train, draw(TEST, config.test_tasks)
+
+    def _init(self) -> AdaptState:
+        return jax.vmap(self.method.init)(seed_keys(self.config.seed, self.config.seeds))
+
+    def updated(
+        self, given: tuple[Any, Any], state: AdaptState, number: Int[Array, ""]
+    ) -> tuple[AdaptState, Metrics]:
+        iterate = lambda state: self.method.iterate(state, given)  # noqa: E731
+        return repeat(iterate, state, number, self.log_every)
+
+    def record(self, state: AdaptState, metrics: ByUpdate, done: int) -> Record:
         """Means over the updates since the last record; returns on test tasks by seed."""
         by_seed = {name: x.mean(axis=0) for name, x in metrics.items()}
         return {
-            "steps": done * self.method.steps_per_update,
+            "steps": self.steps_after(done),
             "return": float(by_seed["test_after"].mean()),
             "returns": by_seed["test_after"].tolist(),
             "returns_before": by_seed["test_before"].tolist(),
@@ -125,7 +129,7 @@ class AdaptRun(Run[AdaptState, AdaptResult]):
 
     def describe(self, record: Record) -> str:
         return (
-            f"{record['steps']:,} of {self.updates * self.method.steps_per_update:,} steps · "
+            f"{record['steps']:,} of {self.steps_after(self.updates):,} steps · "
             f"return on test tasks {record['test_before']:.3g} → {record['test_after']:.3g}"
         )
 
@@ -134,10 +138,7 @@ class AdaptRun(Run[AdaptState, AdaptResult]):
             "algo": self.config.algo,
             "tasks": self.config.tasks,
             "seeds": self.config.seeds,
-            "environment_steps": outcome.done * self.method.steps_per_update,
-            "updates": outcome.done,
-            "seconds": outcome.seconds,
-            "steps_per_second": round(outcome.steps_per_second * self.config.seeds, 1),
+            **self.work_done(outcome),
             "policy_sha256": sha256_of(outcome.state.policy),
         }
         if outcome.done < self.updates:
@@ -168,38 +169,6 @@ class AdaptRun(Run[AdaptState, AdaptResult]):
             return self.method.score(policy, tasks, play_key)
 
         return jax.device_get(jax.jit(jax.vmap(judge))(policies, keys))
-
-    def _init(self) -> AdaptState:
-        return jax.vmap(self.method.init)(seed_keys(self.config.seed, self.config.seeds))
-
-    @cached_property
-    def _pools(self) -> tuple[Any, Any]:
-        return jax.jit(self._draw_pools)()
-
-    def _draw_pools(self) -> tuple[Any, Any]:
-        """Tasks to learn from (none if they are drawn as one goes) and tasks to test on."""
-        root, config = jax.random.key(self.config.seed), self.config
-
-        def draw(which: int, number: int) -> Any:
-            return draw_tasks(self.method.env, jax.random.fold_in(root, which), number)
-
-        train = draw(TRAIN, config.train_tasks) if config.train_tasks else None
-        return train, draw(TEST, config.test_tasks)
-
-    @cached_property
-    def _traced(self) -> Any:
-        def piece(state, pools, number):
-            return repeat(
-                lambda state: self.method.iterate(state, pools), state, number, self.log_every
-            )
-
-        program = jax.jit(jax.vmap(piece, in_axes=(0, None, None)), donate_argnums=0)
-        pools = jax.eval_shape(self._draw_pools)
-        return program.lower(self.shapes(), pools, jax.ShapeDtypeStruct((), np.int32))
-
-    @cached_property
-    def _compiled(self) -> Any:
-        return self._traced.compile()
 
 
 JUDGED_ON = 256

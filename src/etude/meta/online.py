@@ -25,7 +25,7 @@ from etude.meta.problem import Problem
 from etude.rules import Rule
 from etude.settings import join_spec, split_spec
 from etude.training.config import OnlinePlan, TrainPlan
-from etude.training.iteration import Training, World, repeat
+from etude.training.iteration import Training, TrainState, World, repeat
 
 REVISE_FLOOR = 0.1
 """The weight of a revision is b₁ over the outer loss, of which less than this counts as this."""
@@ -109,15 +109,12 @@ def _over_window(played: Metrics, last: Metrics) -> Metrics:
     return means | {name: jnp.sum(played[name], axis=0) + last[name] for name in COUNTED}
 
 
-class OnlineState(eqx.Module):
-    """All that a run must not lose: this tree is the checkpoint."""
+class OnlineState(TrainState):
+    """With what the rule learns by."""
 
     rule: Rule
     meta_optimiser_state: PyTree[Array]
-    learner: Learner
-    world: World
     reference_state: PyTree[Array]
-    key: PRNGKeyArray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,14 +139,9 @@ class OnlineTraining:
     def init(self, rule: Rule, key: PRNGKeyArray) -> OnlineState:
         start = self.problem.training.init(rule, key)
         params: PyTree = rule
-        return OnlineState(
-            rule=rule,
-            meta_optimiser_state=self.meta_optimiser.init(params),
-            learner=start.learner,
-            world=start.world,
-            reference_state=self.problem.reference.init(start.learner.agent),
-            key=start.key,
-        )
+        meta_state = self.meta_optimiser.init(params)
+        reference_state = self.problem.reference.init(start.learner.agent)
+        return OnlineState(start.learner, start.world, start.key, rule, meta_state, reference_state)
 
     def iterate(self, state: OnlineState) -> tuple[OnlineState, Metrics]:
         """One window: M updates of the agent, one of the rule."""
@@ -171,11 +163,11 @@ class OnlineTraining:
         rule, meta_state = optim.apply_gradient(
             self.meta_optimiser, result.gradient, state.meta_optimiser_state, state.rule
         )
-        learner = result.state.learner
         metrics = result.metrics | _over_window(played, last_played)
         metrics |= {"meta_gradient_norm": norm(result.gradient)}
-        reference_state = result.state.reference_state
-        return OnlineState(rule, meta_state, learner, world, reference_state, key), metrics
+        after: Life = result.state
+        state = OnlineState(after.learner, world, key, rule, meta_state, after.reference_state)
+        return state, metrics
 
     def run(
         self, rule: Rule, state: OnlineState, number: int | Int[Array, ""], room: int

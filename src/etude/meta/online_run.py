@@ -24,7 +24,7 @@ class OnlineRun(TrainRun[OnlineState]):
     first axis."""
 
     kind: ClassVar[str] = "online"
-    rule_axis: ClassVar[int | None] = 0
+    given_axis: ClassVar[int | None] = 0
 
     @classmethod
     def untraced(

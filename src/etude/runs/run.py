@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import jax
@@ -46,6 +47,7 @@ class Result:
 
 
 Found = TypeVar("Found", bound=Result)
+Own = TypeVar("Own", bound="Run")
 
 
 class Run(abc.ABC, Generic[State, Found]):
@@ -61,10 +63,27 @@ class Run(abc.ABC, Generic[State, Found]):
     end: ClassVar[str]
     """The setting that says how long the run is, the only one that may change when it goes on."""
 
+    impossible: ClassVar[str]
+    """The sentence, with names of settings in braces, for a run that cannot be traced."""
+
     @classmethod
     @abc.abstractmethod
-    def create(cls, config: Any) -> "Run[State, Found]":
-        """The run with such settings as its kind has."""
+    def untraced(cls: type[Own], *args: Any, **kwargs: Any) -> Own:
+        """The run with such settings as its kind has. Tracing takes seconds, which are lost where
+        a run is only to be read."""
+
+    @classmethod
+    def create(cls: type[Own], *args: Any, **kwargs: Any) -> Own:
+        """As `untraced`, and traced: an environment or a rule of the user's may raise anything."""
+        run = cls.untraced(*args, **kwargs)
+        try:
+            run.trace()
+        except UserError:
+            raise
+        except Exception as error:
+            sentence = cls.impossible.format(**run.settings())
+            raise UserError(f"{sentence}: {reason(error)}") from error
+        return run
 
     # --- What it does ----------------------------------------------------------------------------
 
@@ -117,11 +136,24 @@ class Run(abc.ABC, Generic[State, Found]):
         checkpoint is ever without it; by default nothing."""
 
     @abc.abstractmethod
+    def _lower(self) -> PyTree:
+        """The programs that `advance` needs, traced."""
+
+    @cached_property
+    def _traced(self) -> PyTree:
+        return self._lower()
+
+    @cached_property
+    def _compiled(self) -> PyTree:
+        return jax.tree.map(lambda program: program.compile(), self._traced)
+
     def trace(self) -> None:
         """Traces all programs, so that mistakes surface before anything is compiled or written."""
+        self._traced  # noqa: B018
 
     def prepare(self) -> None:
         """Compiles what can be compiled before the clock starts."""
+        self._compiled  # noqa: B018
 
     # --- What is kept of it ----------------------------------------------------------------------
 
@@ -165,13 +197,3 @@ class Run(abc.ABC, Generic[State, Found]):
 
     def draw(self, folder: RunFolder) -> None:
         """Writes the figures of a finished run."""
-
-
-def require_traceable(run: Run, sentence: str) -> None:
-    """An environment or a rule of the user's may raise anything; `sentence` says what it spoils."""
-    try:
-        run.trace()
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"{sentence}: {reason(error)}") from error

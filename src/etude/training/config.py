@@ -8,17 +8,7 @@ from typing import Literal, TypeVar
 
 from etude.core.config import Memory, NetworkConfig, Optimiser
 from etude.errors import UserError, reason
-from etude.settings import (
-    SEED_RANGE,
-    Settings,
-    check_types,
-    is_cost,
-    is_count,
-    is_positive,
-    is_seed,
-    lists_to_tuples,
-    require,
-)
+from etude.settings import Settings, check, lists_to_tuples
 
 Config = TypeVar("Config")
 Schedule = Literal["constant", "cosine"]
@@ -44,7 +34,6 @@ class OnlinePlan:
     the outer loss); 0 turns the term off."""
 
     def __post_init__(self):
-        check_types(self)
         _check_online(self)
 
 
@@ -110,7 +99,6 @@ class TrainPlan:
     """Updates per line of metrics."""
 
     def __post_init__(self):
-        check_types(self)
         _check_training(self)
         if self.batch % self.minibatches:
             raise UserError(
@@ -231,7 +219,6 @@ class TrainRequest:
         def __init__(self, **settings: object): ...
 
     def __post_init__(self):
-        check_types(self)
         _check_training(self)
         _check_online(self)
 
@@ -242,20 +229,22 @@ class TrainRequest:
 
 
 def _check_training(settings: TrainRequest | TrainPlan) -> None:
-    numbers = "steps seeds batch rollout epochs minibatches replay_capacity model head memory_size"
-    require(settings, f"{numbers} log_every", is_count, "at least 1")
-    require(settings, "seed", is_seed, SEED_RANGE)
-    require(settings, "warmup weight_decay", is_cost, "0 or more")
-    require(settings, "learning_rate max_update", is_positive, "a positive number")
-    require(settings, "replay_share", lambda x: 0 <= x < 1, "at least 0 and below 1")
-    require(settings, "torso", lambda x: x and is_count(x), "one or more positive widths")
-    require(settings, "conv", is_count, "positive numbers of channels")
+    check(
+        settings,
+        count="steps seeds batch rollout epochs minibatches replay_capacity model head memory_size "
+        "log_every",
+        seed="seed",
+        cost="warmup weight_decay",
+        positive="learning_rate max_update",
+        part="replay_share",
+        widths="torso",
+        channels="conv",
+    )
 
 
 def _check_online(settings: TrainRequest | OnlinePlan) -> None:
-    require(settings, "inner_updates outer_rollout", is_count, "at least 1")
-    require(settings, "meta_learning_rate", is_positive, "a positive number")
-    require(settings, "revise", is_cost, "0 or more")
+    numbers = "inner_updates outer_rollout"
+    check(settings, count=numbers, positive="meta_learning_rate", cost="revise")
 
 
 def from_json(kind: type[Config], fields: Settings) -> Config:

@@ -1,7 +1,6 @@
 """A training run: agents that learn under a rule which stays as it is."""
 
 import dataclasses
-from functools import cached_property
 from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import jax
@@ -10,23 +9,21 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from etude import envs, rules, stats
 from etude.core.agent import Agent
-from etude.core.learner import Learner
 from etude.core.types import Metrics
 from etude.envs import Task
-from etude.errors import UserError
 from etude.rules import Rule
 from etude.runs.figures import has_curve, label_of, plot_curves
 from etude.runs.folder import RunFolder
-from etude.runs.run import Outcome, Record, Result, Run, require_traceable
+from etude.runs.run import Outcome, Record, Result
 from etude.runs.storage import sha256_of
 from etude.settings import split_spec
 from etude.training.config import TrainPlan
-from etude.training.iteration import LAST_EPISODES, Training, World, seed_keys
+from etude.training.iteration import LAST_EPISODES, Training, TrainState, seed_keys
 from etude.training.planning import read_plan
+from etude.training.side_by_side import ByUpdate, SideBySide
 from etude.training.trained import TrainedAgent
 
-ByUpdate = dict[str, np.ndarray]
-"""Metrics: updates × seeds."""
+State = TypeVar("State", bound=TrainState)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,20 +43,6 @@ class TrainResult(Result):
 
 
 @runtime_checkable
-class LearningState(Protocol):
-    """The state of training, whether its rule learns or not."""
-
-    @property
-    def learner(self) -> Learner: ...
-
-    @property
-    def world(self) -> World: ...
-
-
-State = TypeVar("State", bound=LearningState)
-
-
-@runtime_checkable
 class AgentTraining(Protocol[State]):
     """How one agent is trained: as in `Training`, by pure functions."""
 
@@ -71,14 +54,12 @@ class AgentTraining(Protocol[State]):
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainRun(Run[State, TrainResult]):
+class TrainRun(SideBySide[State, TrainResult]):
     """Agents trained side by side, each from its own seed, under one rule."""
 
     kind: ClassVar[str] = "train"
-    doing: ClassVar[str] = "Training"
-    end: ClassVar[str] = "steps"
-    rule_axis: ClassVar[int | None] = None
-    """That of the seeds in the rule; None if they all share it."""
+    impossible: ClassVar[str] = "{rule} cannot be trained on {env}"
+    must_be_finite: ClassVar[tuple[str, ...]] = ("reward", "loss", "gradient_norm")
 
     task: Task
     rule: Rule
@@ -86,19 +67,10 @@ class TrainRun(Run[State, TrainResult]):
     training: AgentTraining
 
     @classmethod
-    def create(
-        cls, config: TrainPlan, *, task: Task | None = None, rule: Rule | None = None
-    ) -> "TrainRun":
-        """Finds environment and rule, unless they are given."""
-        run = cls.untraced(config, task=task, rule=rule)
-        require_traceable(run, f"{config.rule} cannot be trained on {config.env}")
-        return run
-
-    @classmethod
     def untraced(
         cls, config: TrainPlan, *, task: Task | None = None, rule: Rule | None = None
     ) -> "TrainRun":
-        """Tracing takes seconds, which are lost where a run is only to be read."""
+        """Finds environment and rule, unless they are given."""
         task = envs.make(config.env) if task is None else task
         if rule is None:
             rule = rules.maker(config.rule, task.observation)(jax.random.key(config.seed))
@@ -122,17 +94,19 @@ class TrainRun(Run[State, TrainResult]):
     def log_every(self) -> int:
         return self.config.log_every
 
-    def trace(self) -> None:
-        self._traced  # noqa: B018
+    def steps_after(self, updates: int) -> int:
+        return self.config.steps_after(updates)
 
-    def prepare(self) -> None:
-        self._compiled  # noqa: B018
+    def given(self) -> Rule:
+        return self.rule
 
-    def advance(self, state: State, done: int, number: int) -> tuple[State, ByUpdate]:
-        state, metrics = self._compiled(self.rule, state, np.int32(number))
-        metrics = {name: x[:, :number].T for name, x in jax.device_get(metrics).items()}
-        self._require_finite(metrics, done)
-        return state, metrics
+    def _init(self) -> State:
+        """Fresh agents."""
+        init = jax.vmap(self.training.init, in_axes=(self.given_axis, 0))
+        return init(self.rule, seed_keys(self.config.seed, self.config.seeds))
+
+    def updated(self, given: Rule, state: State, number: Int[Array, ""]) -> tuple[State, Metrics]:
+        return self.training.run(given, state, number, self.log_every)
 
     def record(self, state: State, metrics: ByUpdate, done: int) -> Record:
         """Means over the updates since the last record, and over seeds."""
@@ -144,7 +118,7 @@ class TrainRun(Run[State, TrainResult]):
             for total in totals.values()
         )
         return {
-            "steps": self.config.steps_after(done),
+            "steps": self.steps_after(done),
             "return": _mean(returns),
             "returns": returns.tolist(),
             "last_returns": [float(x.mean()) if len(x) else np.nan for x in last_returns(state)],
@@ -184,7 +158,7 @@ class TrainRun(Run[State, TrainResult]):
         ]
 
     def describe(self, record: Record) -> str:
-        total = self.config.steps_after(self.updates)
+        total = self.steps_after(self.updates)
         return f"{record['steps']:,} of {total:,} steps · return {record['return']:.3g}"
 
     def summary(self, outcome: Outcome[State]) -> Record:
@@ -202,10 +176,7 @@ class TrainRun(Run[State, TrainResult]):
                 "per_seed": [float(x.mean()) if len(x) else None for x in last],
                 "over": f"the last {LAST_EPISODES} episodes of each seed; 95% bootstrap interval",
             },
-            "environment_steps": config.steps_after(outcome.done),
-            "updates": outcome.done,
-            "seconds": outcome.seconds,
-            "steps_per_second": round(outcome.steps_per_second * config.seeds, 1),
+            **self.work_done(outcome),
             "rule_sha256": rules.digest(self.kept_rule(outcome.state)),
             "params_sha256": sha256_of(outcome.state.learner.agent),
         }
@@ -236,48 +207,12 @@ class TrainRun(Run[State, TrainResult]):
         """The rule of each seed, as of the last checkpoint."""
         return [self.rule] * self.config.seeds
 
-    # --- One compiled program --------------------------------------------------------------------
-
-    def _init(self) -> State:
-        """Fresh agents, one for each seed along the first axis."""
-        init = jax.vmap(self.training.init, in_axes=(self.rule_axis, 0))
-        return init(self.rule, seed_keys(self.config.seed, self.config.seeds))
-
-    @cached_property
-    def _traced(self) -> jax.stages.Lowered:
-        """One piece of work as a program of any number of updates up to `log_every`."""
-
-        def piece(rule, state, number):
-            return self.training.run(rule, state, number, self.log_every)
-
-        program = jax.jit(jax.vmap(piece, in_axes=(self.rule_axis, 0, None)), donate_argnums=1)
-        return program.lower(self.rule, self.shapes(), jax.ShapeDtypeStruct((), np.int32))
-
-    @cached_property
-    def _compiled(self) -> jax.stages.Compiled:
-        return self._traced.compile()
-
-    def _require_finite(self, metrics: ByUpdate, done: int) -> None:
-        """The first of the numbers to go bad is told."""
-        bad = []
-        for rank, name in enumerate(("reward", "loss", "gradient_norm")):
-            bad += [(*place, rank, name) for place in np.argwhere(~np.isfinite(metrics[name]))]
-        if not bad:
-            return
-        index, seed, _, name = min(bad, key=lambda x: (x[0], x[2], x[1]))
-        update = done + int(index) + 1
-        raise UserError(
-            f"Training stopped at update {update} (environment step "
-            f"{self.config.steps_after(update)}, seed number {seed}): the "
-            f"{name.replace('_', ' ')} is {metrics[name][index, seed]}."
-        )
-
 
 def _mean(x: np.ndarray) -> float:
     return float(np.mean(x[np.isfinite(x)])) if np.isfinite(x).any() else float("nan")
 
 
-def last_returns(state: LearningState) -> list[np.ndarray]:
+def last_returns(state: TrainState) -> list[np.ndarray]:
     """The returns of each seed's last 100 episodes (fewer if there were fewer)."""
     log = state.world.episodes
     returns, counts = jax.device_get((log.returns, log.count))

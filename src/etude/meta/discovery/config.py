@@ -7,17 +7,7 @@ from typing import Literal
 from etude.core.config import Memory
 from etude.errors import UserError
 from etude.meta.config import Collect, Recording
-from etude.settings import (
-    SEED_RANGE,
-    check_types,
-    is_cost,
-    is_count,
-    is_positive,
-    is_seed,
-    is_share,
-    require,
-    split_specs,
-)
+from etude.settings import check, is_count, require, split_specs
 from etude.training.config import TrainPlan
 from etude.training.presets import BASE
 
@@ -118,20 +108,18 @@ class DiscoverConfig:
     """Meta-steps per line of metrics."""
 
     def __post_init__(self):
-        check_types(self)
-        numbers = (
-            "agents meta_steps inner_updates rollout batch replay_capacity validation_rollout "
-            "validation_batch model head memory_size check_updates check_seeds log_every"
+        check(
+            self,
+            count="agents meta_steps inner_updates rollout batch replay_capacity model head "
+            "validation_rollout validation_batch memory_size check_updates check_seeds log_every",
+            seed="seed",
+            part="replay",
+            channels="conv",
+            positive="learning_rate meta_learning_rate meta_clip value_learning_rate",
+            share="value_discount value_lambda",
+            cost="meta_entropy_cost check_every",
         )
-        require(self, numbers, is_count, "at least 1")
-        require(self, "seed", is_seed, SEED_RANGE)
-        require(self, "replay", lambda x: 0 <= x < 1, "at least 0 and below 1")
         require(self, "torso value_torso budgets", lambda x: x and is_count(x), "positive")
-        require(self, "conv", is_count, "positive numbers of channels")
-        rates = "learning_rate meta_learning_rate meta_clip value_learning_rate"
-        require(self, rates, is_positive, "a positive number")
-        require(self, "value_discount value_lambda", is_share, "from 0 to 1")
-        require(self, "meta_entropy_cost check_every", is_cost, "0 or more")
         if not self.env_names:
             raise UserError("--envs must name at least one environment.")
         if twice := [x for x in self.env_names if self.env_names.count(x) > 1]:

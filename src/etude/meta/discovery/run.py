@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.stages import Compiled, Lowered
+from jax.stages import Lowered
 from jaxtyping import Array, Float, Int, PyTree
 
 from etude import envs, rules
@@ -24,7 +24,7 @@ from etude.meta.discovery.saved import read_config
 from etude.rules import Rule
 from etude.rules.disco.rule import Disco, DiscoConfig
 from etude.runs.folder import RunFolder
-from etude.runs.run import Outcome, Record, Result, Run, require_traceable
+from etude.runs.run import Outcome, Record, Result, Run
 
 
 class DiscoveryState(eqx.Module):
@@ -62,6 +62,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     kind: ClassVar[str] = "discover"
     doing: ClassVar[str] = "Discovering"
     end: ClassVar[str] = "meta_steps"
+    impossible: ClassVar[str] = "No rule can be discovered on {envs}"
 
     config: DiscoverConfig
     start: Rule
@@ -69,7 +70,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     check: Check | None
 
     @classmethod
-    def create(cls, config: DiscoverConfig, start: Rule | None = None) -> "DiscoveryRun":
+    def untraced(cls, config: DiscoverConfig, start: Rule | None = None) -> "DiscoveryRun":
         """Finds environments and the rule to start from (unless it is given)."""
         names = config.env_names
         groups = tuple(Group.create(envs.make(name), config) for name in names)
@@ -79,9 +80,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         if not jax.tree.leaves(start):
             raise UserError(f"{rules.kind_of(start)} has no parameters, so nothing to discover.")
         check = Check(tasks, config) if config.check_every else None
-        discovery = cls(config, start, groups, check)
-        require_traceable(discovery, f"No rule can be discovered on {config.envs}")
-        return discovery
+        return cls(config, start, groups, check)
 
     @classmethod
     def reopened(cls, folder: RunFolder, end: int | None = None) -> "DiscoveryRun":
@@ -106,12 +105,9 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         return min(due, done + every - done % every) if every else due
 
     def trace(self) -> None:
-        self._traced  # noqa: B018
+        super().trace()
         if self.check is not None:
             self.check.trace(self.start)
-
-    def prepare(self) -> None:
-        self._compiled  # noqa: B018
 
     def advance(
         self, state: DiscoveryState, done: int, number: int
@@ -222,17 +218,12 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         best_step, barren = (jnp.zeros((), jnp.int32) for _ in range(2))
         return DiscoveryState(rule, tuple(seats), best, jnp.asarray(-jnp.inf), best_step, barren)
 
-    @cached_property
-    def _traced(self) -> list[Lowered]:
+    def _lower(self) -> list[Lowered]:
         seats = self.shapes().seats
         return [
             jax.jit(group.advance, donate_argnums=1).lower(self.start, shape)
             for group, shape in zip(self.groups, seats, strict=True)
         ]
-
-    @cached_property
-    def _compiled(self) -> list[Compiled]:
-        return [program.compile() for program in self._traced]
 
     @cached_property
     def _replace(self) -> list[Callable[..., Seat]]:

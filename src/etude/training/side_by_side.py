@@ -1,0 +1,75 @@
+"""Runs whose seeds go side by side, in one compiled program."""
+
+import abc
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+from jaxtyping import Array, Int, PyTree
+
+from etude.core.types import Metrics
+from etude.errors import UserError
+from etude.runs.run import Found, Outcome, Record, Run, State
+
+ByUpdate = dict[str, np.ndarray]
+"""Metrics: updates × seeds."""
+
+
+class SideBySide(Run[State, Found]):
+    """A run in whose state the seeds are the first axis of each leaf."""
+
+    doing: ClassVar[str] = "Training"
+    end: ClassVar[str] = "steps"
+    given_axis: ClassVar[int | None] = None
+    """That of the seeds in what is given; None if they all share it."""
+    must_be_finite: ClassVar[tuple[str, ...]] = ()
+    """The metrics that must; by default all."""
+
+    config: Any
+
+    @abc.abstractmethod
+    def given(self) -> PyTree:
+        """What an update needs and does not change."""
+
+    @abc.abstractmethod
+    def updated(self, given: PyTree, state: State, number: Int[Array, ""]) -> tuple[State, Metrics]:
+        """One seed after several updates, by a function that JAX can trace, and the metrics of
+        each: `log_every` entries, the first `number` of which count."""
+
+    @abc.abstractmethod
+    def steps_after(self, updates: int) -> int:
+        """Environment steps of a seed up to and including an update."""
+
+    def _lower(self) -> jax.stages.Lowered:
+        axes = (self.given_axis, 0, None)
+        program = jax.jit(jax.vmap(self.updated, in_axes=axes), donate_argnums=1)
+        return program.lower(self.given(), self.shapes(), jax.ShapeDtypeStruct((), np.int32))
+
+    def advance(self, state: State, done: int, number: int) -> tuple[State, ByUpdate]:
+        state, metrics = self._compiled(self.given(), state, np.int32(number))
+        metrics = {name: x[:, :number].T for name, x in jax.device_get(metrics).items()}
+        self._require_finite(metrics, done)
+        return state, metrics
+
+    def _require_finite(self, metrics: ByUpdate, done: int) -> None:
+        """The first of the numbers to go bad is told."""
+        bad = []
+        for rank, name in enumerate(self.must_be_finite or metrics):
+            bad += [(*place, rank, name) for place in np.argwhere(~np.isfinite(metrics[name]))]
+        if not bad:
+            return
+        index, seed, _, name = min(bad, key=lambda x: (x[0], x[2], x[1]))
+        update = done + int(index) + 1
+        raise UserError(
+            f"Training stopped at update {update} (environment step {self.steps_after(update)}, "
+            f"seed number {seed}): the {name.replace('_', ' ')} is {metrics[name][index, seed]}."
+        )
+
+    def work_done(self, outcome: Outcome[State]) -> Record:
+        """For the summary."""
+        return {
+            "environment_steps": self.steps_after(outcome.done),
+            "updates": outcome.done,
+            "seconds": outcome.seconds,
+            "steps_per_second": round(outcome.steps_per_second * self.config.seeds, 1),
+        }
