@@ -217,9 +217,7 @@ def _through_updates(
     go_back = back if window.chunk == 1 else back_through_chunk
     nothing = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
     (to_params, to_state), _ = jax.lax.scan(
-        lambda carry, i: go_back(
-            carry, _at(parts, i)
-        ),  # slicing off the first would copy
+        lambda carry, i: go_back(carry, _at(parts, i)),  # slicing off the first would copy
         (nothing, Packed.pack(cotangents[0])),
         jnp.arange(0 if first is None else 1, length_of(parts)),
         reverse=True,
