@@ -430,13 +430,16 @@ def test_the_step_size_of_the_rule_falls_to_nothing():
     assert {constant.meta_learning_rate_at(step) for step in (0, 50, 100)} == {2.0}
 
 
-def test_only_a_constant_step_size_lets_a_run_grow_longer():
-    constant = DiscoverConfig(meta_steps=100, meta_schedule="constant")
-    assert constant.extended(150).meta_steps == 150
-    with pytest.raises(UserError, match="can only add"):
-        constant.extended(99)
-    with pytest.raises(UserError, match="ends where it ends"):
-        DiscoverConfig(meta_steps=100).extended(150)
+def test_only_a_constant_step_size_lets_a_run_grow_longer(tmp_path):
+    folder = RunFolder.create(str(tmp_path / "run"), "")
+    config = DiscoverConfig(meta_steps=100, meta_schedule="constant")
+    folder.write_config(dataclasses.asdict(config))
+    assert read_config(folder, 150).meta_steps == 150
+    with pytest.raises(UserError, match="a run of 100 meta-steps; --meta-steps can only add"):
+        read_config(folder, 99)
+    folder.write_config(dataclasses.asdict(DiscoverConfig(meta_steps=100)))
+    with pytest.raises(UserError, match="ends where it ends: --meta-steps"):
+        read_config(folder, 150)
 
 
 @pytest.mark.slow

@@ -124,9 +124,6 @@ class AdaptRun(SideBySide[AdaptState, AdaptResult]):
     def name(self) -> str:
         return f"{self.config.algo}-{self.config.tasks}"
 
-    def settings(self) -> dict[str, Any]:
-        return dataclasses.asdict(self.config)
-
     def describe(self, record: Record) -> str:
         return (
             f"{record['steps']:,} of {self.steps_after(self.updates):,} steps · "

@@ -16,7 +16,7 @@ from etude.runs.folder import RunFolder
 from etude.runs.run import Record
 from etude.training.config import TrainPlan
 from etude.training.iteration import rule_keys, seed_keys
-from etude.training.run import TrainRun, last_returns
+from etude.training.run import TrainRun
 
 
 class OnlineRun(TrainRun[OnlineState]):
@@ -62,7 +62,8 @@ class OnlineRun(TrainRun[OnlineState]):
 
     def kept_rule(self, state: OnlineState) -> Rule:
         """The one whose agent did best in the end."""
-        best = int(np.argmax([x.mean() if len(x) else -np.inf for x in last_returns(state)]))
+        last = state.world.episodes.last()
+        best = int(np.argmax([x.mean() if len(x) else -np.inf for x in last]))
         return jax.tree.map(lambda x: x[best], state.rule)
 
     def _kept_rules(self, folder: RunFolder) -> list[Rule]:

@@ -63,6 +63,8 @@ class Run(abc.ABC, Generic[State, Found]):
     end: ClassVar[str]
     """The setting that says how long the run is, the only one that may change when it goes on."""
 
+    config: Any
+    """The settings, a dataclass."""
     impossible: ClassVar[str]
     """The sentence, with names of settings in braces, for a run that cannot be traced."""
 
@@ -93,9 +95,9 @@ class Run(abc.ABC, Generic[State, Found]):
         """How many there are to do."""
 
     @property
-    @abc.abstractmethod
     def log_every(self) -> int:
         """How many are done between two records."""
+        return self.config.log_every
 
     def next_record(self, done: int) -> int:
         """After how many updates the next record is due, when `done` are done."""
@@ -162,9 +164,9 @@ class Run(abc.ABC, Generic[State, Found]):
     def name(self) -> str:
         """What a new folder is called after."""
 
-    @abc.abstractmethod
     def settings(self) -> Record:
         """All settings, as they go into `config.json`."""
+        return dataclasses.asdict(self.config)
 
     def require_keepable(self) -> None:
         """Raises a `UserError` if there is something that no folder can hold."""

@@ -264,12 +264,12 @@ def _saved(kind: type, make: Callable[[Settings], Config], settings: Settings) -
         raise UserError(f"The saved config makes no sense: {reason(error)}") from None
 
 
-def later_end(now: int, schedule: Schedule, steps: int | None, path: str) -> int:
-    """The steps of a run in a folder that is to go on to so many, if that is given."""
-    if steps is None or steps == now:
+def later_end(now: int, schedule: Schedule, end: int | None, path: str, unit: str = "steps") -> int:
+    """The end of a run in a folder that is to go on to a later one, if that is given."""
+    if end is None or end == now:
         return now
     if schedule == "cosine":
-        raise UserError("A cosine schedule ends where it ends: --steps cannot be changed.")
-    if steps < now:
-        raise UserError(f"{path} is a run of {now} steps; --steps can only add to it.")
-    return steps
+        raise UserError(f"A cosine schedule ends where it ends: --{unit} cannot be changed.")
+    if end < now:
+        raise UserError(f"{path} is a run of {now} {unit}; --{unit} can only add to it.")
+    return end

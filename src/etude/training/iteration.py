@@ -7,6 +7,7 @@ from typing import TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
@@ -47,6 +48,11 @@ class EpisodeLog(eqx.Module):
         place = jnp.where(keep, (self.count + number - 1) % LAST_EPISODES, LAST_EPISODES)
         ring = self.returns.at[place].set(returns.astype(self.returns.dtype), mode="drop")
         return EpisodeLog(ring, self.count + total)
+
+    def last(self) -> list[np.ndarray]:
+        """Where the seeds are the first axis: the returns of each one's last 100 episodes."""
+        returns, counts = jax.device_get((self.returns, self.count))
+        return [row[: min(n, LAST_EPISODES)] for row, n in zip(returns, counts, strict=True)]
 
 
 class World(eqx.Module):

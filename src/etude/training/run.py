@@ -90,10 +90,6 @@ class TrainRun(SideBySide[State, TrainResult]):
     def updates(self) -> int:
         return self.config.updates
 
-    @property
-    def log_every(self) -> int:
-        return self.config.log_every
-
     def steps_after(self, updates: int) -> int:
         return self.config.steps_after(updates)
 
@@ -110,7 +106,7 @@ class TrainRun(SideBySide[State, TrainResult]):
 
     def record(self, state: State, metrics: ByUpdate, done: int) -> Record:
         """Means over the updates since the last record, and over seeds."""
-        metrics = dict(metrics)
+        metrics, last = dict(metrics), state.world.episodes.last()
         ended = metrics.pop("episodes").sum(axis=0)
         totals = {name: metrics.pop(f"episode_{name}").sum(axis=0) for name in ("return", "length")}
         returns, lengths = (
@@ -121,7 +117,7 @@ class TrainRun(SideBySide[State, TrainResult]):
             "steps": self.steps_after(done),
             "return": _mean(returns),
             "returns": returns.tolist(),
-            "last_returns": [float(x.mean()) if len(x) else np.nan for x in last_returns(state)],
+            "last_returns": [float(x.mean()) if len(x) else np.nan for x in last],
             "episode_length": _mean(lengths),
             "episodes": int(ended.sum()),
             **{name: float(np.mean(x)) for name, x in metrics.items()},
@@ -162,7 +158,7 @@ class TrainRun(SideBySide[State, TrainResult]):
         return f"{record['steps']:,} of {total:,} steps · return {record['return']:.3g}"
 
     def summary(self, outcome: Outcome[State]) -> Record:
-        config, last = self.config, last_returns(outcome.state)
+        config, last = self.config, outcome.state.world.episodes.last()
         seen = [x for x in last if len(x)]
         low, high = stats.bootstrap_interval(seen) if seen else (float("nan"), float("nan"))
         return {
@@ -210,10 +206,3 @@ class TrainRun(SideBySide[State, TrainResult]):
 
 def _mean(x: np.ndarray) -> float:
     return float(np.mean(x[np.isfinite(x)])) if np.isfinite(x).any() else float("nan")
-
-
-def last_returns(state: TrainState) -> list[np.ndarray]:
-    """The returns of each seed's last 100 episodes (fewer if there were fewer)."""
-    log = state.world.episodes
-    returns, counts = jax.device_get((log.returns, log.count))
-    return [row[: min(n, LAST_EPISODES)] for row, n in zip(returns, counts, strict=True)]

@@ -1,7 +1,7 @@
 """Runs whose seeds go side by side, in one compiled program."""
 
 import abc
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -24,8 +24,6 @@ class SideBySide(Run[State, Found]):
     """That of the seeds in what is given; None if they all share it."""
     must_be_finite: ClassVar[tuple[str, ...]] = ()
     """The metrics that must; by default all."""
-
-    config: Any
 
     @abc.abstractmethod
     def given(self) -> PyTree:

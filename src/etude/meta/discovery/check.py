@@ -11,7 +11,7 @@ from etude.core.rule import Rule
 from etude.envs import Task
 from etude.meta.discovery.config import DiscoverConfig
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
-from etude.training.iteration import LAST_EPISODES, EpisodeLog, Training
+from etude.training.iteration import EpisodeLog, Training
 
 LEAST_SPAN = 0.1
 """Where the baseline hardly learns, its gain counts as this share of the returns' size."""
@@ -97,9 +97,7 @@ class Check:
 
 
 def _outcome(log: EpisodeLog) -> Outcome:
-    returns, counts = jax.device_get((log.returns, np.minimum(log.count, LAST_EPISODES)))
-    means = [row[:n].mean() if n else np.nan for row, n in zip(returns, counts, strict=True)]
-    return Outcome(np.array(means, float))
+    return Outcome(np.array([x.mean() if len(x) else np.nan for x in log.last()], float))
 
 
 def score(outcomes: Outcomes, baseline: Outcomes, untrained: Outcomes, names: list[str]) -> float:

@@ -131,16 +131,6 @@ class DiscoverConfig:
                 f"--agents must be at least {len(self.env_names)}, one for each environment."
             )
 
-    def extended(self, meta_steps: int) -> "DiscoverConfig":
-        """The same run with a later end."""
-        if meta_steps < self.meta_steps:
-            raise UserError(
-                f"This is a run of {self.meta_steps} meta-steps; --meta-steps can only add."
-            )
-        if self.meta_schedule == "cosine" and meta_steps != self.meta_steps:
-            raise UserError("A cosine schedule ends where it ends: --meta-steps cannot be changed.")
-        return dataclasses.replace(self, meta_steps=meta_steps)
-
     def meta_learning_rate_at(self, meta_step: int) -> float:
         """The step size of the rule in one meta-step, the first being 0."""
         if self.meta_schedule == "constant":

@@ -94,10 +94,6 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     def updates(self) -> int:
         return self.config.meta_steps
 
-    @property
-    def log_every(self) -> int:
-        return self.config.log_every
-
     def next_record(self, done: int) -> int:
         """A check has its own record, wherever the machine's speed lets a piece of work end."""
         due = super().next_record(done)
@@ -151,9 +147,6 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     def name(self) -> str:
         return f"discover-{self.config.env_names[0]}"
 
-    def settings(self) -> dict[str, object]:
-        return dataclasses.asdict(self.config)
-
     def require_keepable(self) -> None:
         rules.require_kind(self.start)
 
@@ -190,7 +183,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
             "agents": self.config.agents,
             "meta_steps": outcome.done,
             "environment_steps": last.get("steps", 0),
-            "seconds": last.get("seconds", 0.0),
+            "seconds": outcome.seconds,
             "steps_per_second": round(outcome.steps_per_second, 1),
             "resets": last.get("resets", 0),
             "skipped": last.get("skipped", 0),

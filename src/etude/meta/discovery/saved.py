@@ -1,11 +1,12 @@
 """The settings of a discovery run in its folder, which are read without JAX."""
 
+import dataclasses
 from typing import get_args
 
 from etude.meta.config import Recording
 from etude.meta.discovery.config import DiscoverConfig
 from etude.runs.folder import RunFolder
-from etude.training.config import from_json
+from etude.training.config import from_json, later_end
 
 
 def read_config(folder: RunFolder, meta_steps: int | None = None) -> DiscoverConfig:
@@ -14,4 +15,6 @@ def read_config(folder: RunFolder, meta_steps: int | None = None) -> DiscoverCon
     if saved.get("memory") in get_args(Recording):  # what `record` was once called
         saved["record"] = saved.pop("memory")
     config = from_json(DiscoverConfig, saved)
-    return config if meta_steps is None else config.extended(meta_steps)
+    ends = config.meta_steps, config.meta_schedule, meta_steps
+    later = later_end(*ends, str(folder.path), "meta-steps")
+    return dataclasses.replace(config, meta_steps=later)
