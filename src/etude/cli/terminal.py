@@ -130,6 +130,7 @@ def print_envs(listed: dict[str, Listed]) -> None:
     )
     print_table(rows, "environment", "actions", "observation", "about")
     out.print("\nSettings follow a colon: catch:rows=5,columns=5. Your own: module:Class.")
+    out.print("Trials of several episodes on one task, for agents with memory: trials/NAME.")
 
 
 def print_rule(name: str, about: str, settings: Iterable[tuple[str, str]] = ()) -> None:
