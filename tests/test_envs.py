@@ -219,6 +219,7 @@ def test_ones_own_environment_is_found_where_one_stands(tmp_path, monkeypatch):
         ("signal_chain:noise=-1", "cannot have length"),
         ("catch:rows", "There is no environment|no module"),
         ("catch:rows=", "form name=value"),
+        ("catch:rows=5,rows=6", "rows is set twice"),
         ("gymnax/Pong", "did you mean 'gymnax/Pong-misc'"),
         ("gymnax/Pendulum-v1", "only discrete"),
         ("no_such_module:Env", "no module 'no_such_module'"),

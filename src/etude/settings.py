@@ -24,6 +24,8 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
         key, equals, value = (x.strip() for x in part.partition("="))
         if not (key and equals and value):
             raise UserError(f"In {spec!r}, {part!r} should have the form name=value.")
+        if key in settings:
+            raise UserError(f"In {spec!r}, {key} is set twice.")
         settings[key] = value
     return name, settings
 
