@@ -2,8 +2,8 @@
 
 Train first, differentiate after. A window of ordinary training is recorded without any gradient:
 the experience of each update, what it computed at length (`core/kept.py`) and the states between
-them. Then the gradient, which is exact, is taken by a reverse pass over the recorded updates. So
-experience may come from anywhere, and is a constant.
+them. Then the gradient, which is exact, is taken by a reverse pass over the recorded updates.
+Experience is a constant: `train` plays it in JAX as it learns, `record` takes it from anywhere.
 
 Recording: the state before each update is recorded (`each`), or that before every √N-th (`nested`),
 from which the reverse pass finds the states in between, with what was kept of the updates.
