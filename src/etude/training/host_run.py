@@ -13,6 +13,7 @@ from etude.acting.collector import Collector, Played
 from etude.acting.host_source import HostSource
 from etude.core.types import Episodes
 from etude.envs import HostTask
+from etude.rules import Rule
 from etude.training.iteration import EpisodeLog, Training, TrainState, seed_keys
 from etude.training.run import TrainRun
 from etude.training.side_by_side import ByUpdate
@@ -37,6 +38,13 @@ class HostRun(TrainRun[TrainState]):
 
     def notes(self, resumed: bool = False) -> list[str]:
         return [self.resumed_note.format(env=self.config.env)] if resumed else []
+
+    def again(self, rule: Rule, seed: int) -> "HostRun":
+        """A run that differs in nothing that has to be compiled: under a rule of the same form."""
+        config = dataclasses.replace(self.config, seed=seed)
+        other = dataclasses.replace(self, rule=rule, config=config, collectors=[])
+        vars(other)["_compiled"] = self._compiled
+        return other
 
     # --- The programs ----------------------------------------------------------------------------
 

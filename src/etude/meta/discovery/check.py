@@ -141,7 +141,7 @@ class HostTrials(Trials):
     """By ordinary training runs."""
 
     def trace(self, rule: Rule) -> None:
-        self._run(rule).trace()
+        self._run_like(rule).trace()
 
     def train(self, rule: Rule, fresh: bool) -> EpisodeLog:
         with closing(self._run(rule, fresh)) as run:
@@ -151,18 +151,27 @@ class HostTrials(Trials):
         with closing(self._run(rule)) as run:
             return run.played(self.config.check_updates)
 
+    @cached_property
+    def _runs(self) -> dict[object, HostRun]:
+        """One for each form of rule, with programs that serve all others of the form."""
+        return {}
+
     def _run(self, rule: Rule, fresh: bool = False) -> HostRun:
-        task, config, plan = self.training.task, self.config, self.training.config
-        assert isinstance(task, HostTask)
-        seed = np.random.SeedSequence([config.seed, fresh]).generate_state(1)[0] // 2
-        plan = dataclasses.replace(
-            plan,
-            seed=int(seed),
-            seeds=config.check_seeds,
-            steps=plan.steps_after(config.check_updates),
-            log_every=config.check_updates,
-        )
-        return HostRun(task, rule, plan, self.training)
+        seed = np.random.SeedSequence([self.config.seed, fresh]).generate_state(1)[0] // 2
+        return self._run_like(rule).again(rule, int(seed))
+
+    def _run_like(self, rule: Rule) -> HostRun:
+        config, form = self.config, jax.tree.structure(rule)
+        if form not in self._runs:
+            plan = dataclasses.replace(
+                self.training.config,
+                seeds=config.check_seeds,
+                steps=self.training.config.steps_after(config.check_updates),
+                log_every=config.check_updates,
+            )
+            assert isinstance(self.training.task, HostTask)
+            self._runs[form] = HostRun(self.training.task, rule, plan, self.training)
+        return self._runs[form]
 
 
 def _outcome(log: EpisodeLog) -> Outcome:

@@ -85,8 +85,9 @@ class Group(abc.ABC):
         training = dataclasses.replace(training, optimiser=optax.flatten(training.optimiser))
         problem = Discovery(training.optimiser, config.meta_entropy_cost)
         optimiser = optax.chain(optax.clip_by_global_norm(config.meta_clip), scale_by_adam())
-        kind = JaxGroup if isinstance(task, JaxTask) else HostGroup
-        return kind(task, config, training, problem, optimiser)
+        if isinstance(task, JaxTask):
+            return JaxGroup(task, config, training, problem, optimiser)
+        return HostGroup(task, config, training, problem, optimiser)
 
     @abc.abstractmethod
     def lower(self, rule: Rule, seats: Seat) -> dict[str, Lowered]:
@@ -294,8 +295,10 @@ class JaxGroup(Group):
         self, rule: Rule, member: Member, agent: Agent, key: PRNGKeyArray
     ) -> tuple[Member, Rollout]:
         """A rollout for the meta-loss by the given agent, in the environments kept for that."""
+        actors = member.validation_actors
+        assert actors is not None
         actors, rollout, _ = self.validation.collect(
-            agent, member.validation_actors, key, self.config.validation_rollout, rule.context
+            agent, actors, key, self.config.validation_rollout, rule.context
         )
         return eqx.tree_at(lambda m: m.validation_actors, member, actors), rollout
 
@@ -305,7 +308,8 @@ class HostGroup(Group):
     """Agents whose environments are outside JAX.
 
     Such environments cannot be reset one by one: the agent that takes another's place goes on with
-    the episodes that the other was playing, of which it remembers nothing.
+    the episodes that the other was playing, of which it remembers nothing. Nor does an agent play
+    before its first update: its replay begins with what that update is made on.
     """
 
     @property
