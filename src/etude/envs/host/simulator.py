@@ -34,9 +34,10 @@ class Stepped(NamedTuple):
 class Simulator(Protocol):
     """Copies of an environment, stepped together. What they need is released by `close`."""
 
-    num_envs: int
-    at: int | None
-    """The environment that is being stepped, for whoever waits in vain, if that is known."""
+    @property
+    def at(self) -> int | None:
+        """The environment that is being stepped, for whoever waits in vain, if that is known."""
+        ...
 
     def reset(self, seed: int) -> Leaves:
         """The first observations of new episodes; the seeds of environments follow from this."""
