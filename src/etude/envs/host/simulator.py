@@ -15,7 +15,7 @@ class Stepped(NamedTuple):
 
     observation: Leaves
     reward: np.ndarray
-    """What is learned from."""
+    """What is learned from; 0 where the step was skipped."""
     terminated: np.ndarray
     truncated: np.ndarray
     """Where a time limit cut an episode that has not terminated: the observation is its last, and
