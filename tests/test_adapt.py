@@ -11,6 +11,7 @@ import pytest
 
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.run import AdaptRun, judged, kept_policies
+from etude.adaptation.saved import read_config
 from etude.adaptation.watch import adapt_and_watch
 from etude.api import reopen
 from etude.cli.film import plan
@@ -242,7 +243,6 @@ def test_learned_rates_have_gradients():
         (dict(algo="maml", cell="lstm"), "maml has no setting cell"),
         (dict(algo="maml", explore=0), "maml has no setting explore"),
         (dict(first_order=True), "rl2 has no setting first_order"),
-        (dict(algo="maml", outer="pg", epochs=2), "learns from a batch once"),
         (dict(algo="maml", exploration=1.0), "is E-MAML"),
         (dict(algo="emaml", batch=1), "at least 2"),
     ],
@@ -252,9 +252,11 @@ def test_mistakes_get_a_sentence(settings, words):
         AdaptRun.create(small(**dict(algo="rl2") | settings))
 
 
-def test_the_policy_gradient_learns_from_a_batch_once():
-    assert small("maml", outer="pg").filled().epochs == 1
-    assert small("maml").filled().epochs > 1
+def test_a_setting_that_was_dropped_is_no_obstacle(tmp_path):
+    work = AdaptRun.untraced(small("maml", epochs=1))
+    folder = start(work, str(tmp_path / "run"))
+    folder.write_config(folder.config() | {"outer": "pg"})
+    assert read_config(folder) == work.config
 
 
 @pytest.mark.parametrize("algo", ["emaml", "erl2"])

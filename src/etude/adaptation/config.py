@@ -10,7 +10,6 @@ from etude.training.config import Schedule
 
 Algorithm = Literal["maml", "emaml", "rl2", "erl2"]
 GRADIENT_BASED = ("maml", "emaml")
-Outer = Literal["ppo", "pg"]
 Cell = Literal["gru", "lstm"]
 """Of a recurrent policy."""
 
@@ -30,7 +29,7 @@ BY_GRADIENT: Settings = dict(
     steps=2_000_000,
     batch=32,
     episodes=20,
-    epochs=None,
+    epochs=4,
     torso=(64, 64),
     inner_steps=1,
     inner_rate=5.0,
@@ -38,7 +37,6 @@ BY_GRADIENT: Settings = dict(
     surrogate="lvc",
     first_order=False,
     exploration=None,
-    outer="ppo",
 )
 """What is left out, by family; None if it depends on other settings. A setting that only one of
 them has is refused by the other."""
@@ -79,7 +77,7 @@ class AdaptConfig:
     clip: float = 0.2
     """PPO: how far from 1 the ratio of the new policy to the one that acted may go."""
     epochs: int | None = None
-    """Passes over each batch (4; with --outer pg: 1)."""
+    """Passes over each batch (4)."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
 
@@ -115,9 +113,6 @@ class AdaptConfig:
     """maml, emaml: whether to drop second derivatives (first-order MAML)."""
     exploration: float | None = None
     """emaml: weight of its exploration term (1); 0 is MAML."""
-    outer: Outer | None = None
-    """maml, emaml: how the start is learned, ppo (the default) or pg (policy gradient, one
-    epoch)."""
     log_every: int | None = None
     """Updates per line of metrics."""
 
@@ -152,7 +147,6 @@ class AdaptConfig:
         values = own | given
         if self.by_gradient:
             depending: Settings = dict(exploration=1.0 if self.algo == "emaml" else 0.0)
-            depending |= dict(epochs=1 if values["outer"] == "pg" else 4)
         else:
             depending = dict(explore=min(3, values["episodes"] - 1))
         values |= depending | given
@@ -170,8 +164,6 @@ def _check_gradient(values: Settings) -> None:
         raise UserError("MAML with an exploration term is E-MAML: --algo emaml.")
     if values["exploration"] > 0 and values["batch"] < 2:
         raise UserError("E-MAML compares the outcomes of tasks: --batch must be at least 2.")
-    if values["outer"] == "pg" and values["epochs"] > 1:
-        raise UserError("A policy gradient learns from a batch once: epochs must be 1.")
 
 
 def _check_recurrent(values: Settings) -> None:
