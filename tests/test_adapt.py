@@ -236,6 +236,8 @@ def test_learned_rates_have_gradients():
     [
         (dict(tasks="catch"), "not a distribution of tasks"),
         (dict(tasks="krazy"), "did you mean 'krazy_world'"),
+        (dict(tasks="trials/bandit"), "name bandit without trials/"),
+        (dict(tasks="maze", expected=True), "tell the mean of each reward"),
         (dict(explore=3), "nothing would be scored"),
         (dict(batch=5), "equal --minibatches"),
         (dict(discount=1.5), "from 0 to 1"),

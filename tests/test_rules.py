@@ -115,6 +115,8 @@ def test_settings_override_those_of_a_file(tmp_path):
         ("dsco103", "did you mean 'disco103'"),
         ("nonsense", "there are disco103"),
         ("actor_critic:nope=1", "has no setting 'nope'"),
+        ("actor_critic:discoun=1", "did you mean 'discount'"),
+        ("actor_critic:discount", "'discount' should have the form name=value"),
         ("actor_critic:discount=high", "must be of type float"),
         ("actor_critic:discount=1.5", "discount must be"),
         ("actor_critic:entropy_cost=-1", "entropy_cost must be"),

@@ -5,10 +5,10 @@ import dataclasses
 import numbers
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from etude.errors import UserError
+from etude.errors import UserError, did_you_mean
 
 Settings = dict[str, Any]
 """By name, as JSON has them and users write them: what type each has, only its config knows."""
@@ -23,11 +23,21 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     for part in tail.split(","):
         key, equals, value = (x.strip() for x in part.partition("="))
         if not (key and equals and value):
-            raise UserError(f"In {spec!r}, {part!r} should have the form name=value.")
+            raise malformed(spec, part)
         if key in settings:
             raise UserError(f"In {spec!r}, {key} is set twice.")
         settings[key] = value
     return name, settings
+
+
+def malformed(spec: str, part: str) -> UserError:
+    return UserError(f"In {spec!r}, {part!r} should have the form name=value.")
+
+
+def unknown_setting(owner: str, key: str, known: Iterable[str]) -> UserError:
+    names = list(known)
+    every = f"its settings are: {', '.join(names) or 'none'}."
+    return UserError(f"{owner} has no setting {key!r}; {did_you_mean(key, names, every)}")
 
 
 def split_specs(text: str) -> list[str]:
@@ -76,8 +86,7 @@ def replace_fields(config: Any, settings: dict[str, str], owner: str) -> Any:
     changes = {}
     for key, text in settings.items():
         if key not in hints:
-            names = ", ".join(f.name for f in dataclasses.fields(config)) or "none"
-            raise UserError(f"{owner} has no setting {key!r}; its settings are: {names}.")
+            raise unknown_setting(owner, key, (f.name for f in dataclasses.fields(config)))
         changes[key] = as_type(text, hints[key], f"{key} of {owner}")
     return dataclasses.replace(config, **changes)
 

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from etude.core.config import Surrogate
+from etude.envs.catalogue import TRIALS
 from etude.errors import UserError
 from etude.settings import Settings, check
 from etude.training.config import Schedule
@@ -89,8 +90,8 @@ class AdaptConfig:
     """rl2, erl2: whether products of observation, action and reward are observed and the memory is
     gated; learns faster where observations are of few symbols."""
     expected: bool = False
-    """rl2, erl2: whether to learn from the mean of each reward where the task knows it, which is
-    less noisy; the agent still sees the reward drawn."""
+    """rl2, erl2: whether to learn from the mean of each reward, which is less noisy, if the tasks
+    know it (bandit, tabular_mdp); the agent still sees the reward drawn."""
     explore: int | None = None
     """rl2, erl2: how many of a trial's first episodes are for exploring (3): neither counts them in
     its score, and erl2 does not learn from their rewards."""
@@ -127,6 +128,9 @@ class AdaptConfig:
             positive="learning_rate clip inner_rate",
             share="discount td_lambda",
         )
+        if self.tasks.startswith(TRIALS):
+            plain = self.tasks.removeprefix(TRIALS)
+            raise UserError(f"Trials are made of --tasks: name {plain} without {TRIALS}.")
 
     @property
     def by_gradient(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from etude import plugins
 from etude.errors import UserError, did_you_mean, reason
 from etude.runs.arrays import read_arrays
-from etude.settings import lists_to_tuples, split_spec
+from etude.settings import lists_to_tuples, malformed, split_spec
 from etude.training.config import TrainRequest
 
 RULE_FILE = "rule.npz"
@@ -45,6 +45,9 @@ PUBLISHED = {"disco103": "disco"}
 
 def is_own(name: str) -> bool:
     """Whether a name is that of a class of the user's: `module:Class`."""
+    module, _, rest = name.partition(":")
+    if rest.islower() and (module in KINDS or module in PUBLISHED):
+        raise malformed(name, rest)
     return plugins.is_named(name) and not Path(name).exists()
 
 
