@@ -231,6 +231,8 @@ def test_a_list_of_environments():
         (dict(from_="metagrad:per_state=true", envs="catch,bandit"), "observations of one form"),
         (dict(conv=(4,), held_out="bandit", check_every=1, from_="metagrad"), "torso needs"),
         (dict(from_="nowhere"), "There is no rule"),
+        (dict(from_="disco103", size="paper"), "--size is for a random rule"),
+        (dict(memory_gate=True), "--memory-gate is for agents with memory"),
         (dict(inner_updates=0), "inner_updates must be"),
         (dict(budgets=()), "budgets must be"),
         (dict(batch=1, replay=0.5), "no room for a replay share"),
@@ -419,6 +421,14 @@ def test_folders_of_before_agents_had_memory_are_read(tmp_path):
     assert (config.memory, config.record) == ("none", "nested")
     folder.write_config(dataclasses.asdict(dataclasses.replace(config, memory="lstm")))
     assert read_config(folder) == dataclasses.replace(config, memory="lstm")
+
+
+def test_settings_that_did_nothing_are_no_obstacle(tmp_path):
+    folder = RunFolder.create(str(tmp_path / "run"), "")
+    config = DiscoverConfig(from_="disco103")
+    old = dataclasses.asdict(config) | dict(size="paper", memory_size=64, memory_gate=True)
+    folder.write_config(old)
+    assert read_config(folder) == config
 
 
 def test_the_step_size_of_the_rule_falls_to_nothing():

@@ -115,6 +115,7 @@ def test_settings_override_those_of_a_file(tmp_path):
         ("dsco103", "did you mean 'disco103'"),
         ("nonsense", "there are disco103"),
         ("actor_critic:nope=1", "has no setting 'nope'"),
+        ("policy_gradient:td_lambda=0.5", "td_lambda is for baseline=linear"),
         ("actor_critic:discoun=1", "did you mean 'discount'"),
         ("actor_critic:discount", "'discount' should have the form name=value"),
         ("actor_critic:discount=high", "must be of type float"),

@@ -6,10 +6,11 @@ import numbers
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from etude.errors import UserError, did_you_mean
 
+Config = TypeVar("Config")
 Settings = dict[str, Any]
 """By name, as JSON has them and users write them: what type each has, only its config knows."""
 
@@ -56,6 +57,11 @@ def join_spec(name: str, settings: dict[str, str]) -> str:
     return f"{name}:{','.join(f'{k}={v}' for k, v in settings.items())}" if settings else name
 
 
+def flag(name: str) -> str:
+    """The flag of a setting."""
+    return f"--{name.rstrip('_').replace('_', '-')}"
+
+
 Value = int | float | bool | tuple[int, ...] | str
 
 
@@ -77,6 +83,14 @@ def as_text(value: object) -> str:
 def lists_to_tuples(fields: Settings) -> Settings:
     """Settings hold tuples, JSON has lists, and users write either."""
     return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+
+
+def make_config(kind: type[Config], owner: str, **settings: object) -> Config:
+    """A dataclass of settings given by name."""
+    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    if unknown := [key for key in settings if key not in names]:
+        raise unknown_setting(owner, unknown[0], names)
+    return kind(**lists_to_tuples(settings))
 
 
 def replace_fields(config: Any, settings: dict[str, str], owner: str) -> Any:

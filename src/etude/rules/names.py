@@ -88,11 +88,9 @@ def suggested(spec: str) -> dict[str, Any]:
 def training_settings(fields: Any, owner: str) -> dict[str, Any]:
     """The settings of training that go with a rule, or a sentence if they make no sense."""
     try:
-        settings = lists_to_tuples(dict(fields))
-        TrainRequest(**settings)
+        return TrainRequest(**lists_to_tuples(dict(fields))).asked
     except (TypeError, ValueError, UserError) as error:
         raise UserError(f"{owner} suggests settings that make no sense: {reason(error)}") from None
-    return settings
 
 
 def find_file(name: str) -> Path:
