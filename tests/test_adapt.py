@@ -280,7 +280,7 @@ def test_a_policy_is_watched_while_it_adapts(algo):
     "settings, asked, planned",
     [
         (dict(algo="erl2", explore=2), None, (3, "; the first 2 are to explore")),
-        (dict(algo="erl2", explore=2), 1, (1, "; the first 1 are to explore")),
+        (dict(algo="erl2", explore=2), 1, (1, "; the first is to explore")),
         (dict(algo="rl2", explore=0), None, (3, "")),
         (dict(algo="maml"), None, (3, "; the first is before adapting")),
         (dict(algo="maml"), 5, (5, "; the first is before adapting")),

@@ -7,12 +7,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from etude.cli.flags import as_words
 from etude.cli.source import classes_in, first_line
 from etude.envs.catalogue import Listed
 from etude.runs.folder import Record, RunFolder
 from etude.settings import Settings
-from etude.text import duration
+from etude.text import as_words, count, duration
 
 if TYPE_CHECKING:
     from etude.experiments import Experiment, Verdict
@@ -74,7 +73,7 @@ def print_scores(scores: Record) -> None:
         rows = {"in a trial": scores["after"]}
     print_table(
         ((label, _figure(score["mean"]), _interval(score)) for label, score in rows.items()),
-        f"on {scores['fresh_tasks']} fresh tasks",
+        f"on {count(scores['fresh_tasks'], 'fresh task')}",
         "return",
         "95% interval",
     )

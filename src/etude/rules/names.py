@@ -96,6 +96,8 @@ def training_settings(fields: Any, owner: str) -> dict[str, Any]:
 def find_file(name: str) -> Path:
     """The rule file of that name, or that in a run folder of that name."""
     path = Path(name)
+    if path.is_dir() and not (path / RULE_FILE).exists():
+        raise UserError(f"{path} holds no {RULE_FILE}, as runs of etude train and discover do.")
     if path.exists():
         return path / RULE_FILE if path.is_dir() else path
     names = [*PUBLISHED, *KINDS]

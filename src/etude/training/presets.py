@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from etude.errors import UserError
 from etude.settings import Settings, flag, join_spec, split_spec
+from etude.text import as_words
 from etude.training.config import (
     BASE,
     ONLINE,
@@ -148,7 +149,6 @@ def default_of(name: str) -> str:
     }
     if name in computed:
         return computed[name]
-    value = (BASE | ONLINE)[name]
-    text = " ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
+    text = as_words((BASE | ONLINE)[name])
     varies = name != RULE and any(name in x for by_env in PRESETS.values() for x in by_env.values())
     return f"{text}, or that of a preset" if varies else text

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.stages import Lowered
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from etude import envs, rules
 from etude.core.types import Metrics
@@ -76,7 +76,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         groups = tuple(Group.create(envs.make(name), config) for name in names)
         extra = [envs.make(name) for name in config.held_out_names if name not in names]
         tasks = [group.task for group in groups] + extra
-        start = starting_rule(config, tasks) if start is None else start
+        start = start_maker(config, tasks)(jax.random.key(config.seed)) if start is None else start
         if not jax.tree.leaves(start):
             raise UserError(f"{rules.kind_of(start)} has no parameters, so nothing to discover.")
         check = Check(tasks, config) if config.check_every else None
@@ -318,9 +318,9 @@ SIZES = {
 """Sizes of the meta-network: for a laptop's minutes, for its hours, and the published one."""
 
 
-def starting_rule(config: DiscoverConfig, tasks: list[Task]) -> Rule:
-    if config.from_ is not None:
-        forms = {str(task.observation) for task in tasks}
-        one_form = tasks[0].observation if len(forms) == 1 else None
-        return rules.load(config.from_, seed=config.seed, observation=one_form)
-    return Disco(SIZES[config.size], key=jax.random.key(config.seed))
+def start_maker(config: DiscoverConfig, tasks: list[Task]) -> Callable[[PRNGKeyArray], Rule]:
+    """What makes the rule that a run starts from."""
+    if config.from_ is None:
+        return lambda key: Disco(SIZES[config.size], key=key)
+    forms = {str(task.observation) for task in tasks}
+    return rules.maker(config.from_, tasks[0].observation if len(forms) == 1 else None)
