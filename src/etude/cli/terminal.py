@@ -55,6 +55,7 @@ def print_training(summary: Record, folder: RunFolder) -> None:
 
 def print_discovery(summary: Record, folder: RunFolder) -> None:
     if check := summary["final_check"]:
+        say("Fresh agents, all on the same seeds, which had no part in the choice of the rule:")
         header = "fresh agents in,untrained,first rule,rule kept,95% interval,actor-critic"
         rows = []
         for name, kept in check["returns"].items():
