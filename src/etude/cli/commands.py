@@ -112,11 +112,12 @@ def adapt(
         envs.require_known(config.tasks)
     else:
         config = read_config(asked.folder, asked.later_end)
+    settings = config.settings()
     about = (
         f"Learning to adapt by {config.algo} on {config.tasks}: {count(config.seeds, 'seed')}, "
-        f"{config.steps:,} steps, {count(config.batch, 'task')} per update."
+        f"{config.steps:,} steps, {count(settings['batch'], 'task')} per update."
     )
-    asked.show_or_run("adapt", config, config.settings(), about)
+    asked.show_or_run("adapt", config, settings, about)
 
 
 def _test_adaptation(path: str, given: Settings, of_run: Settings) -> None:

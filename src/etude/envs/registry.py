@@ -1,45 +1,25 @@
-"""Environments by name: `catch:rows=8,columns=8`, `gymnax/CartPole-v1`, `my_module:MyEnv`."""
+"""Environments by name: `catch:rows=8,columns=8`, `gymnax/CartPole-v1`, `gym/CartPole-v1`,
+`my_module:MyEnv`."""
 
 import dataclasses
+import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, runtime_checkable
+from functools import partial
+from types import ModuleType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from etude import plugins
-from etude.envs.base import Action, Discrete
-from etude.envs.catalogue import GYMNAX, OURS, TRIALS, require_known, unknown
+from etude.envs.catalogue import GYMNAX, OURS, SUITES, TRIALS, require_known, unknown
+from etude.envs.tasks import JaxTask, Playable, Task
 from etude.envs.trials import Trials, as_distribution
 from etude.errors import UserError, reason
 from etude.settings import as_type, replace_fields, split_spec, unknown_setting
-
-
-@runtime_checkable
-class Playable(Protocol):
-    """The interface of gymnax, as far as it is needed: ours, gymnax's own, or the user's."""
-
-    def reset(self, key: Array, params: PyTree) -> tuple[PyTree, PyTree]: ...
-
-    def step(
-        self, key: Array, state: PyTree, action: Action, params: PyTree
-    ) -> tuple[PyTree, PyTree, Array, Array, Array, dict[str, PyTree]]: ...
-
-    def action_space(self, params: PyTree) -> Discrete: ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """An environment with the parameters it is played under, by the name that makes it."""
-
-    name: str
-    env: Playable
-    params: PyTree
-    num_actions: int
-    observation: PyTree
-    """Shapes and types of one observation."""
 
 
 def make(spec: str) -> Task:
@@ -53,7 +33,12 @@ def make(spec: str) -> Task:
 
 def _make(spec: str, name: str, settings: dict[str, str], others: Iterable[str] = ()) -> Task:
     """The environment of that name; `others` are settings of the spec that are not its own."""
+    suite, _, own_name = name.partition("/")
+    if suite in SUITES:
+        return suite_module(suite).make(spec, own_name, settings)
     factory = _factory(name)
+    if is_gymnasium(factory):
+        return _make_gymnasium(spec, name, factory, settings)
     accepted = _accepted_arguments(factory)
     arguments = _arguments(accepted, settings, name)
     try:
@@ -68,11 +53,50 @@ def _make(spec: str, name: str, settings: dict[str, str], others: Iterable[str] 
     return _checked(spec, env, params)
 
 
+def make_jax(spec: str) -> JaxTask:
+    """As `make`, of environments that JAX can trace."""
+    return _require_jax(make(spec))
+
+
+def _require_jax(task: Task) -> JaxTask:
+    if not isinstance(task, JaxTask):
+        raise UserError(
+            f"{task.name} runs outside JAX; this needs an environment that JAX can trace."
+        )
+    return task
+
+
+def suite_module(suite: str) -> ModuleType:
+    """The module of a suite, if what it needs is installed."""
+    about = SUITES[suite]
+    if not about.installed:
+        raise UserError(
+            f"{suite}/ needs {about.package}, which is not installed: pip install 'etude[{suite}]'."
+        )
+    return importlib.import_module(f"etude.envs.suites.{suite}")
+
+
+def is_gymnasium(factory: Callable) -> bool:
+    """Whether it is a class of Gymnasium's, which then is imported already."""
+    gymnasium = sys.modules.get("gymnasium")
+    return gymnasium is not None and inspect.isclass(factory) and issubclass(factory, gymnasium.Env)
+
+
+def _make_gymnasium(spec: str, name: str, factory: Callable, settings: dict[str, str]) -> Task:
+    """One of the user's own."""
+    from etude.envs.suites import gym
+
+    accepted = _accepted_arguments(factory)
+    if unknown := [key for key in settings if key not in accepted]:
+        raise unknown_setting(f"Environment {name!r}", unknown[0], accepted)
+    return gym.task_of(spec, partial(factory, **_arguments(accepted, settings, name)))
+
+
 def _make_trials(spec: str, name: str, settings: dict[str, str]) -> Task:
     """Trials on the tasks of another environment, to which all settings but those of trials go."""
     accepted = _accepted_arguments(Trials)
     of_tasks = {key: text for key, text in settings.items() if key not in accepted}
-    tasks = _make(spec, name.removeprefix(TRIALS), of_tasks, accepted)
+    tasks = _require_jax(_make(spec, name.removeprefix(TRIALS), of_tasks, accepted))
     env = as_distribution(tasks.env, name.removeprefix(TRIALS))
     arguments = _arguments(accepted, settings, spec)
     try:
@@ -163,4 +187,4 @@ def _checked(spec: str, env: Playable, params: PyTree) -> Task:
         raise UserError(f"{spec!r} observes shapes {shapes[0]} at reset but {shapes[1]} in `step`.")
     if not shapes[0]:
         raise UserError(f"{spec!r} has nothing to observe.")
-    return Task(spec, env, params, int(space.n), observation)
+    return JaxTask(spec, int(space.n), observation, env, params)

@@ -1,7 +1,7 @@
 """A discovery run from start to end: the population, the rule that learns, checks, the folder."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -73,8 +73,8 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     def untraced(cls, config: DiscoverConfig, start: Rule | None = None) -> "DiscoveryRun":
         """Finds environments and the rule to start from (unless it is given)."""
         names = config.env_names
-        groups = tuple(Group.create(envs.make(name), config) for name in names)
-        extra = [envs.make(name) for name in config.held_out_names if name not in names]
+        groups = tuple(Group.create(envs.make_jax(name), config) for name in names)
+        extra = [envs.make_jax(name) for name in config.held_out_names if name not in names]
         tasks = [group.task for group in groups] + extra
         start = start_maker(config, tasks)(jax.random.key(config.seed)) if start is None else start
         if not jax.tree.leaves(start):
@@ -323,7 +323,7 @@ SIZES = {
 """Sizes of the meta-network: for a laptop's minutes, for its hours, and the published one."""
 
 
-def start_maker(config: DiscoverConfig, tasks: list[Task]) -> Callable[[PRNGKeyArray], Rule]:
+def start_maker(config: DiscoverConfig, tasks: Sequence[Task]) -> Callable[[PRNGKeyArray], Rule]:
     """What makes the rule that a run starts from."""
     if config.from_ is None:
         return lambda key: Disco(SIZES[config.size], key=key)
