@@ -2,6 +2,7 @@
 with one sentence for each that makes no sense."""
 
 import dataclasses
+import math
 import numbers
 import types
 import typing
@@ -171,18 +172,6 @@ def require(config: object, names: str, holds: Callable[..., object], what: str)
             raise UserError(f"{name} must be {what}, not {value}.")
 
 
-def is_share(x: float | int) -> bool:
-    return 0.0 <= x <= 1.0
-
-
-def is_cost(x: float | int) -> bool:
-    return 0.0 <= x < float("inf")
-
-
-def is_positive(x: float | int) -> bool:
-    return 0.0 < x < float("inf")
-
-
 def is_count(x: int | tuple[int, ...]) -> bool:
     return all(n >= 1 for n in (x if isinstance(x, tuple) else (x,)))
 
@@ -194,10 +183,10 @@ def is_seed(x: int) -> bool:
 SEED_RANGE = "from 0 to 4294967295"
 _RANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "seed": (is_seed, SEED_RANGE),
-    "share": (is_share, "from 0 to 1"),
+    "share": (lambda x: 0 <= x <= 1, "from 0 to 1"),
     "part": (lambda x: 0 <= x < 1, "at least 0 and below 1"),
-    "cost": (is_cost, "0 or more"),
-    "positive": (is_positive, "a positive number"),
+    "cost": (lambda x: 0 <= x < math.inf, "0 or more"),
+    "positive": (lambda x: 0 < x < math.inf, "a positive number"),
     "whole": (lambda x: x >= 0, "0 or more"),
     "lag": (lambda x: x in (0, 1), "0 or 1"),
     "count": (is_count, "at least 1"),
