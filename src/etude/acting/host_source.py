@@ -73,6 +73,11 @@ class HostSource:
             raise UserError(f"{task.name} cannot be started: {fault}.") from fault
         self._observation: Leaves = self._simulate(partial(self._simulator.reset, seed))
 
+    @property
+    def at(self) -> int | None:
+        """The environment that is being stepped, if that is known."""
+        return self._simulator.at
+
     def close(self) -> None:
         self._simulator.close()
 
@@ -92,7 +97,7 @@ class HostSource:
         self,
         leaves: Sequence[Array],
         memory: PyTree[Array],
-        observation: Leaves,
+        observation: Sequence[Array],
         forget: Bool[Array, "S B"],
         keys: Key[Array, "S T"],
         step: Int[Array, ""],
@@ -137,8 +142,8 @@ class HostSource:
             rows, memory = self._rows_for(length, logits), before if t == 0 else memory
             rows.saw(t, self._observation, logits)
             actions = np.asarray(action).reshape(-1)
-            now: Stepped = self._simulate(partial(self._simulator.step, actions))
             self.steps += 1
+            now: Stepped = self._simulate(partial(self._simulator.step, actions))
             rows.did(t, action, now, *self._count(now))
             self._observation = now.observation
             self._forget = (now.terminated | now.skipped).reshape(self.shape)
@@ -181,10 +186,12 @@ class HostSource:
         return ended, score, length
 
     def _require_finite(self, rows: "Rows") -> None:
-        for what, x in [("reward", rows.reward), *(("observation", x) for x in rows.observation)]:
+        # A reward belongs to the step that it follows, an observation to the one before it.
+        found = [("reward", 1, rows.reward), *(("observation", 0, x) for x in rows.observation)]
+        for what, after, x in found:
             if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
                 t, player, env, *_ = np.argwhere(~np.isfinite(x))[0].tolist()
-                self.steps += t + 1 - len(rows.reward)
+                self.steps += t + after - len(rows.reward)
                 value = x[~np.isfinite(x)][0]
                 raise self.fault(f"its {what} is {value}", player * self.shape[1] + env)
 

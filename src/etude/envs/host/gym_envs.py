@@ -82,7 +82,7 @@ class GymEnvs:
 
     def __init__(self, make: MakeEnv, num_envs: int, room: Stepped | None = None):
         """`room`: arrays to write steps into, if there are any."""
-        self.num_envs = num_envs
+        self.num_envs, self.at = num_envs, 0
         self.envs = [make() for _ in range(num_envs)]
         self.leaves = leaves_of(self.envs[0].observation_space)
         self.now = room_for(self.leaves, num_envs) if room is None else room
@@ -110,6 +110,7 @@ class GymEnvs:
             env.close()
 
     def _guarded(self, work: Callable[[int, int], None], i: int, argument: int) -> None:
+        self.at = i
         try:
             work(i, argument)
         except SimulatorFault:

@@ -17,7 +17,7 @@ class VectorEnvs:
     """
 
     def __init__(self, env: VectorEnv):
-        self.env, self.num_envs = env, env.num_envs
+        self.env, self.num_envs, self.at = env, env.num_envs, None
         self.mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self.leaves = leaves_of(env.single_observation_space)
         self.cut = np.zeros(self.num_envs, bool)
