@@ -33,10 +33,9 @@ class FrodoConfig:
     consistency: float = 0.0
     """Weight, when the network is learned, of the squared difference between a target and the
     reward plus the discounted next target."""
+    # The size of an observation and the number of axes of each part, inferred from the environment.
     inputs: int = 0
-    """Size of an observation; inferred from the environment."""
     ranks: tuple[int, ...] = ()
-    """Number of axes of each part of an observation; inferred from the environment."""
 
     def __post_init__(self):
         costs = "entropy_cost value_cost consistency"

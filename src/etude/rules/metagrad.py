@@ -32,10 +32,9 @@ class MetaGradConfig:
     """Weight of the value loss."""
     normalise: bool = True
     """Whether advantages are centred and scaled by their running moments."""
+    # The size of an observation and the number of axes of each part, inferred from the environment.
     inputs: int = 0
-    """Size of an observation; inferred from the environment."""
     ranks: tuple[int, ...] = ()
-    """Number of axes of each part of an observation; inferred from the environment."""
 
     def __post_init__(self):
         check(self, cost="entropy_cost value_cost")

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 from etude.core.config import Memory, NetworkConfig, Optimiser
 from etude.errors import UserError, reason
-from etude.settings import Settings, check, lists_to_tuples
+from etude.settings import Settings, check, flag, lists_to_tuples
 
 Config = TypeVar("Config")
 Schedule = Literal["constant", "cosine"]
@@ -174,7 +174,6 @@ class TrainPlan:
     @staticmethod
     def of(settings: Settings) -> "TrainPlan":
         """The plan with these settings, which are flat."""
-        settings = lists_to_tuples(settings)
         if missing := vars(TrainRequest()).keys() - settings.keys() - {*ONLINE_SETTINGS}:
             raise UserError(f"it lacks {min(missing)}.")
         online: Settings = {name: settings.get(name) for name in ONLINE_SETTINGS}
@@ -257,9 +256,16 @@ def _check_online(settings: TrainRequest | OnlinePlan) -> None:
     check(settings, count=numbers, positive="meta_learning_rate", cost="revise")
 
 
+def require_memory(memory: Memory, asked: Settings) -> None:
+    """Refuses settings of a memory that agents do not have."""
+    for name in ("memory_size", "memory_gate"):
+        if memory == "none" and asked.get(name, BASE[name]) != BASE[name]:
+            raise UserError(f"{flag(name)} is for agents with memory: --memory gru or lstm.")
+
+
 def from_json(kind: type[Config], fields: Settings) -> Config:
     """A config (a dataclass) as it was saved."""
-    return _saved(kind, lambda fields: kind(**lists_to_tuples(fields)), fields)
+    return _saved(kind, lambda fields: kind(**fields), fields)
 
 
 def _saved(kind: type, make: Callable[[Settings], Config], settings: Settings) -> Config:
@@ -269,7 +275,7 @@ def _saved(kind: type, make: Callable[[Settings], Config], settings: Settings) -
             f"The saved config holds settings this version lacks: {', '.join(unknown)}."
         )
     try:
-        return make(settings)
+        return make(lists_to_tuples(settings))
     except (TypeError, ValueError, UserError) as error:
         raise UserError(f"The saved config makes no sense: {reason(error)}") from None
 

@@ -8,7 +8,7 @@ from etude.core.config import Memory
 from etude.errors import UserError
 from etude.meta.config import Collect, Recording
 from etude.settings import check, is_count, require, split_specs
-from etude.training.config import TrainPlan
+from etude.training.config import TrainPlan, require_memory
 from etude.training.presets import BASE
 
 
@@ -120,6 +120,9 @@ class DiscoverConfig:
             cost="meta_entropy_cost check_every",
         )
         require(self, "torso value_torso budgets", lambda x: x and is_count(x), "positive")
+        require_memory(self.memory, vars(self))
+        if self.from_ is not None and self.size != DiscoverConfig.size:
+            raise UserError(f"--size is for a random rule: {self.from_} has a size of its own.")
         if not self.env_names:
             raise UserError("--envs must name at least one environment.")
         if twice := [x for x in self.env_names if self.env_names.count(x) > 1]:
