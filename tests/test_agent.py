@@ -187,16 +187,27 @@ def test_every_leaf_of_the_conv_torso_gets_gradient():
     assert not dead
 
 
-@pytest.mark.parametrize(
-    "observation",
-    [jnp.zeros(4), {"a": jnp.zeros((4, 4)), "b": jnp.zeros((4, 4))}],
-    ids=["vector", "two images"],
-)
-def test_conv_torso_needs_one_image(observation):
-    with pytest.raises((ValueError, UserError), match="convolutional torso needs one observation"):
-        make_agent(observation, config=IMAGE_CONFIG)
+def test_conv_torso_needs_an_image():
+    with pytest.raises(UserError, match="convolutional torso needs one observation"):
+        make_agent({"a": jnp.zeros(4), "b": jnp.zeros(())}, config=IMAGE_CONFIG)
 
 
+def test_the_classic_convolution_needs_room():
+    config = NetworkConfig(torso=(6,), conv_kind="classic")
+    assert make_agent(jnp.zeros((36, 36, 2)), config=config).torso.conv.outputs == 64
+    with pytest.raises(UserError, match="at least 36 × 36 pixels, not 35 × 40"):
+        make_agent(jnp.zeros((35, 40, 2)), config=config)
+
+
+def features(observation, seen, config=NetworkConfig(torso=(6,))):
+    """The torso's first inputs, for a batch of one, and the torso."""
+    torso = make_agent(observation, config=config).torso
+    identity = lambda x: x  # noqa: E731
+    object.__setattr__(torso, "mlp", eqx.tree_at(lambda m: m.layers, torso.mlp, (torso.mlp.layers[0],)))
+    del identity
+    w = torso.mlp.layers[0].w
+    mlp = eqx.tree_at(lambda m: (m.layers[0].w, m.layers[0].b), torso.mlp, (jnp.eye(len(w)), jnp.zeros(len(w))))
+    return eqx.tree_at(lambda t: t.mlp, torso, mlp)(seen), torso
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_parameters_and_outputs_follow_the_default_float(dtype):
     """Also where the observations have another type."""
