@@ -13,6 +13,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Num
 
 Image = Num[Array, "batch h w inputs"]
@@ -21,9 +22,10 @@ Kernel = Float[Array, "k1 k2 inputs outputs"]
 Bias = Float[Array, " outputs"]
 Convolution = Callable[[Image, Kernel, Bias], Result]
 
-AT_ONCE = 2**18
-"""Numbers of the images that are worked on together: a fraction of what a cache holds, since they
-grow to several times as many on the way."""
+AT_ONCE = 32
+"""Images that are worked on together,"""
+SMALL, LARGE = 2**18, 2**20
+"""unless they have fewer numbers than this all together, or more than that."""
 
 
 def convolve(x: Image, w: Kernel, b: Bias, relu: bool = False) -> Result:
@@ -32,13 +34,17 @@ def convolve(x: Image, w: Kernel, b: Bias, relu: bool = False) -> Result:
 
     def forward(x, w, b):
         y = jax.lax.conv_general_dilated(
-            _activated(x, w, relu), w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+            _activated(x, w.dtype, relu),
+            w,
+            (1, 1),
+            "SAME",
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
         )
         return y + jnp.broadcast_to(b, y.shape)
 
     def shifted(x, w, b):
         edges = [(k // 2, k // 2) for k in w.shape[:2]]
-        x = jnp.pad(_activated(x, w, relu), [(0, 0), *edges, (0, 0)])
+        x = jnp.pad(_activated(x, w.dtype, relu), [(0, 0), *edges, (0, 0)])
         return _sum_of_inputs(x, w, b)
 
     return _differentiated_as(forward, shifted)(x, w, b)
@@ -57,7 +63,7 @@ def convolve_strided(x: Image, w: Kernel, b: Bias, stride: int = 1, relu: bool =
             (x.shape[i + 1] - w.shape[i]) // stride * stride + w.shape[i] for i in (0, 1)
         )
         x = _blocks(x[:, :rows, :columns], stride)  # before bytes become floats
-        return _activated(x, w, relu), _by_blocks(w, stride)
+        return _activated(x, w.dtype, relu), _by_blocks(w, stride)
 
     def forward(x, w, b):
         outputs = functools.partial(_sum_of_outputs, b=b)
@@ -100,11 +106,14 @@ def by_parts(function: Callable[..., Array], *images: Array) -> Array:
     return results.reshape(parts * size, *results.shape[2:])[:number]
 
 
-def _part(number: int, numbers: int) -> int:
-    """How many images to take together: a divisor of their number, if there is one about right."""
-    best = max(1, AT_ONCE // max(numbers, 1))
-    about_right = [n for n in range(max(1, best * 2 // 3), 2 * best + 1) if number % n == 0]
-    return number if number <= 2 * best else min(about_right or [best], key=lambda n: abs(n - best))
+def _part(number: int, size: int) -> int:
+    """How many images of this size to take together: a divisor of their number, if one is about
+    right, since filling up the last part means copying all."""
+    best = max(1, min(LARGE // max(size, 1), max(AT_ONCE, SMALL // max(size, 1))))
+    if number <= 2 * best:
+        return number
+    divisors = [n for n in range(max(1, best // 5), best * 3 // 2 + 1) if number % n == 0]
+    return min(divisors or [best], key=lambda n: abs(n - best))
 
 
 def _differentiated_as(forward: Convolution, formula: Convolution) -> Convolution:
@@ -137,8 +146,8 @@ def _differentiated_as(forward: Convolution, formula: Convolution) -> Convolutio
     return convolution
 
 
-def _activated(x: Image, w: Kernel, relu: bool) -> Image:
-    x = x.astype(w.dtype)
+def _activated(x: Image, dtype: DTypeLike, relu: bool) -> Image:
+    x = x.astype(dtype)
     return jax.nn.relu(x) if relu else x
 
 
@@ -167,14 +176,14 @@ def _sum_of_outputs(x: Image, w: Kernel, b: Bias) -> Result:
     return y + jnp.broadcast_to(b, y.shape)
 
 
-def _blocks(x: Image, size: int) -> Image:
+def _blocks(x: Image, size: int) -> Num[Array, "batch h2 w2 more"]:
     """Each size × size pixels as one pixel."""
     n, h, w, c = x.shape
     x = x.reshape(n, h // size, size, w // size, size, c).transpose(0, 1, 3, 2, 4, 5)
     return x.reshape(n, h // size, w // size, size * size * c)
 
 
-def _by_blocks(w: Kernel, size: int) -> Kernel:
+def _by_blocks(w: Kernel, size: int) -> Float[Array, "k3 k4 more outputs"]:
     """A kernel over pixels as one over such blocks of them."""
     h, k, inputs, outputs = w.shape
     w = w.reshape(h // size, size, k // size, size, inputs, outputs).transpose(0, 2, 1, 3, 4, 5)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Integer, Num, PRNGKeyArray, PyTree
 
 from etude.core.config import NetworkConfig
 from etude.core.nn import (
@@ -94,7 +94,7 @@ class SymbolNet(eqx.Module):
             self.conv = ResidualConvNet(shape, channels, key=jax.random.fold_in(key, 1))
             self.outputs = self.conv.outputs
 
-    def __call__(self, symbols: Int[Array, "..."]) -> Outputs:
+    def __call__(self, symbols: Integer[Array, "..."]) -> Outputs:
         leading = symbols.ndim - self.rank
         batch, shape = symbols.shape[:leading], symbols.shape[leading:]
         x = self.embedding[symbols.astype(jnp.int32)]
