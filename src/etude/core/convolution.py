@@ -127,20 +127,16 @@ def _differentiated_as(forward: Convolution, formula: Convolution) -> Convolutio
             jnp.zeros_like(p) if isinstance(t, SymbolicZero) else t
             for p, t in zip(primals, tangents, strict=True)
         )
-        if isinstance(tangents[0], SymbolicZero):
+        images = (x,) if isinstance(tangents[0], SymbolicZero) else (x, dx)
 
-            def part(x):
-                along = functools.partial(formula, x)
-                return jax.jvp(along, tuple(parameters), tuple(directions))[1]
+        @functools.partial(jax.checkpoint, prevent_cse=False)
+        def part(x, *dx):
+            if dx:
+                return jax.jvp(formula, (x, *parameters), (*dx, *directions))[1]
+            along = functools.partial(formula, x)
+            return jax.jvp(along, tuple(parameters), tuple(directions))[1]
 
-            images = (x,)
-        else:
-
-            def part(x, dx):
-                return jax.jvp(formula, (x, *parameters), (dx, *directions))[1]
-
-            images = (x, dx)
-        return convolution(*primals), by_parts(jax.checkpoint(part, prevent_cse=False), *images)
+        return convolution(*primals), by_parts(part, *images)
 
     convolution.defjvp(jvp, symbolic_zeros=True)
     return convolution
@@ -164,15 +160,17 @@ def _offsets(x: Image, w: Kernel) -> list[tuple[int, int, slice, slice]]:
 def _sum_of_inputs(x: Image, w: Kernel, b: Bias) -> Result:
     """The images are shifted, one product for each place of the kernel: its derivatives with
     respect to images and kernel are of the same kind."""
-    y = sum(x[:, rows, columns] @ w[i, j] for i, j, rows, columns in _offsets(x, w))
+    parts = (x[:, rows, columns] @ w[i, j] for i, j, rows, columns in _offsets(x, w))
+    y = functools.reduce(jnp.add, parts)
     return y + jnp.broadcast_to(b, y.shape)
 
 
 def _sum_of_outputs(x: Image, w: Kernel, b: Bias) -> Result:
     """One product for all places of the kernel, the results of which are shifted."""
     offsets = _offsets(x, w)
-    y = jnp.split(x @ jnp.concatenate([w[i, j] for i, j, *_ in offsets], 1), len(offsets), axis=-1)
-    y = sum(part[:, rows, columns] for part, (*_, rows, columns) in zip(y, offsets, strict=True))
+    products = x @ jnp.concatenate([w[i, j] for i, j, *_ in offsets], axis=1)
+    parts = zip(jnp.split(products, len(offsets), axis=-1), offsets, strict=True)
+    y = functools.reduce(jnp.add, (y[:, rows, columns] for y, (*_, rows, columns) in parts))
     return y + jnp.broadcast_to(b, y.shape)
 
 
