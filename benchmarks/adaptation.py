@@ -25,20 +25,20 @@ from etude.adaptation.run import make_method
 from etude.core.agent import Agent, Heads, NetworkConfig
 from etude.core.learner import Learner
 from etude.core.types import Metrics, Rollout
-from etude.envs import Task
+from etude.envs import JaxTask
 from etude.envs.trials import TaskDistribution
 
 STEPS, ENVS = 100, 256
 
 
-def draw(task: Task, number: int) -> PyTree:
+def draw(task: JaxTask, number: int) -> PyTree:
     assert isinstance(task.env, TaskDistribution)
     return jax.jit(draw_tasks, static_argnums=(0, 2))(task.env, jax.random.key(1), number)
 
 
 def act() -> Measured:
     """A policy of 64×64 in 256 Krazy Worlds, a task in each; episodes that end begin anew."""
-    world = envs.make("krazy_world")
+    world = envs.make_jax("krazy_world")
     heads, network = Heads(state={"pi": 4}), NetworkConfig((64, 64))
     agent = Agent(world.observation, 4, heads, network, key=jax.random.key(0))
     tasks = draw(world, ENVS)
@@ -59,7 +59,7 @@ def parts(algo: Algorithm) -> dict[str, Measured]:
     """What an update consists of: acting, adaptation (MAML's steps alone), learning from it all;
     and its test."""
     config = AdaptConfig(algo=algo, tasks="krazy_world").filled()
-    task = envs.make(config.tasks)
+    task = envs.make_jax(config.tasks)
     method = make_method(task, config)
     state, key = jax.jit(method.init)(jax.random.key(0)), jax.random.key(2)
     found = {}

@@ -26,7 +26,7 @@ from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner
 from etude.core.optim import adam
 from etude.core.types import Rollout
-from etude.envs import Task
+from etude.envs import JaxTask
 from etude.envs.catch import Catch
 from etude.meta.config import Recording
 from etude.meta.discovery.meta_value import MetaValue
@@ -60,7 +60,7 @@ class Case:
     mixed_mode: bool = True
 
 
-def start(task: Task, rule: Rule, key: PRNGKeyArray) -> tuple[Lifetime, Actors]:
+def start(task: JaxTask, rule: Rule, key: PRNGKeyArray) -> tuple[Lifetime, Actors]:
     """An agent at the start of its life, with the environments it acts in."""
     keys = jax.random.split(key, 3)
     heads = rule.heads(task.num_actions)
@@ -82,7 +82,7 @@ def cut(rollout: Rollout, at: Int[Array, "*N T"]) -> Rollout:
 
 
 def agent_step(
-    case: Case, task: Task, rule: Rule, lifetime: Lifetime, actors: Actors, key: PRNGKeyArray
+    case: Case, task: JaxTask, rule: Rule, lifetime: Lifetime, actors: Actors, key: PRNGKeyArray
 ):
     """One agent acts and learns; the gradient says how the rule should change."""
     steps = case.updates * STEPS
@@ -96,7 +96,7 @@ def agent_step(
 
 
 def run(case: Case, rule: Rule) -> Measured:
-    task = envs.make(case.env)
+    task = envs.make_jax(case.env)
     init = functools.partial(start, task, rule)
     step = functools.partial(agent_step, case, task)
     key = jax.random.key(0)

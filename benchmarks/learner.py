@@ -55,14 +55,14 @@ def agent_update(rule: Rule, steps: int, batch: int, observation: int, actions: 
 def catch_iteration(rule: Rule) -> Measured:
     """Act, remember, update: the Catch 8×8 setting of the released notebook."""
     config = resolve(TrainRequest(env="catch", rule="disco103"), "disco")
-    training = Training.create(envs.make("catch"), config)
+    training = Training.create(envs.make_jax("catch"), config)
     state = jax.jit(training.init)(rule, jax.random.key(0))
     return measure(training.iterate, rule, state)
 
 
 def acting_speed(num_envs: int = 256, steps: int = 128) -> tuple[Measured, float]:
     """Catch steps a second with a small actor-critic network."""
-    task = envs.make("catch")
+    task = envs.make_jax("catch")
     heads, network = ActorCritic().heads(task.num_actions), NetworkConfig((64, 64))
     agent = Agent(task.observation, task.num_actions, heads, network, key=jax.random.key(0))
     source = JaxSource(task, num_envs)

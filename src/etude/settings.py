@@ -175,6 +175,8 @@ _RANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "part": (lambda x: 0 <= x < 1, "at least 0 and below 1"),
     "cost": (is_cost, "0 or more"),
     "positive": (is_positive, "a positive number"),
+    "whole": (lambda x: x >= 0, "0 or more"),
+    "lag": (lambda x: x in (0, 1), "0 or 1"),
     "count": (is_count, "at least 1"),
     "widths": (lambda x: x and is_count(x), "one or more positive widths"),
     "channels": (is_count, "positive numbers of channels"),

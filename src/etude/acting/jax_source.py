@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 from etude.acting.players import Player
 from etude.core.trees import choose
 from etude.core.types import Context, Episodes, Rollout
-from etude.envs import Task
+from etude.envs import JaxTask
 from etude.envs.base import Action, Environment
 from etude.envs.trials import TaskDistribution
 
@@ -55,7 +55,7 @@ class Actors(eqx.Module):
 class JaxSource:
     """Parallel copies of an environment that JAX can trace."""
 
-    task: Task
+    task: JaxTask
     num_envs: int
     once: bool = False
     """Whether each environment plays one episode only. The rest of a rollout is then seams."""
@@ -113,16 +113,13 @@ class JaxSource:
             (rollout.observation, rollout.behaviour_logits),
             (actors.observation, _act(player, actors, context)[1]),
         )
-        told = None if context is None else context(observation)
-        if told is not None:
-            told = jnp.broadcast_to(told, (length + 1, self.num_envs, told.shape[-1]))
         rollout = eqx.tree_at(
-            lambda r: (r.observation, r.behaviour_logits, r.memory, r.context),
+            lambda r: (r.observation, r.behaviour_logits, r.memory),
             rollout,
-            (observation, logits, memory, told),
+            (observation, logits, memory),
             is_leaf=lambda x: x is None,
         )
-        return actors, rollout, episodes, seen
+        return actors, rollout.told_by(context), episodes, seen
 
     def step(
         self, player: Player, actors: Actors, key: PRNGKeyArray, context: Context | None = None

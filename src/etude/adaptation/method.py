@@ -11,7 +11,7 @@ from etude.adaptation.config import AdaptConfig
 from etude.core.agent import Agent
 from etude.core.rule import Rule
 from etude.core.types import Metrics
-from etude.envs import Task
+from etude.envs import JaxTask
 from etude.envs.trials import TaskDistribution
 
 
@@ -34,7 +34,7 @@ class AdaptState(eqx.Module):
 class Method(abc.ABC):
     """An algorithm, as pure functions: jit them, vmap them over seeds."""
 
-    def __init__(self, tasks: Task, config: AdaptConfig):
+    def __init__(self, tasks: JaxTask, config: AdaptConfig):
         self.task = tasks
         self.env: TaskDistribution = cast(Any, tasks.env)
         self.observation, self.num_actions = tasks.observation, tasks.num_actions

@@ -20,7 +20,7 @@ from etude.adaptation.method import AdaptState, Method, Scores
 from etude.core.agent import Agent
 from etude.core.learner import Learner
 from etude.core.types import Metrics
-from etude.envs import Task
+from etude.envs import JaxTask
 from etude.envs.catalogue import TRIALS
 from etude.rules.ppo import PPO, PPOConfig
 from etude.settings import join_spec, split_spec
@@ -106,13 +106,13 @@ class Recurrent(Method):
 
     @cached_property
     def training(self) -> Training:
-        return Training.create(envs.make(self.plan.env), self.plan)
+        return Training.create(envs.make_jax(self.plan.env), self.plan)
 
     @cached_property
-    def judged(self) -> Task:
+    def judged(self) -> JaxTask:
         """Trials in which everything is paid, with an episode more than counts: so the end of the
         last one that does can be seen."""
-        return envs.make(self._trials(self.config.episodes + 1, 0, False))
+        return envs.make_jax(self._trials(self.config.episodes + 1, 0, False))
 
     @property
     def _unpaid(self) -> int:

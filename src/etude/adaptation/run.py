@@ -17,7 +17,7 @@ from etude.adaptation.method import AdaptState, Method, Scores, draw_tasks
 from etude.adaptation.rl2 import Recurrent
 from etude.adaptation.saved import read_config
 from etude.core.types import Metrics
-from etude.envs import Task
+from etude.envs import JaxTask
 from etude.envs.trials import TaskDistribution
 from etude.errors import UserError
 from etude.runs.figures import draw_band, figure_file, tidy
@@ -41,7 +41,7 @@ class AdaptResult(Result):
     """Each leaf has the seeds as its first axis."""
 
 
-def make_method(tasks: Task, config: AdaptConfig) -> Method:
+def make_method(tasks: JaxTask, config: AdaptConfig) -> Method:
     return (ByGradient if config.by_gradient else Recurrent)(tasks, config)
 
 
@@ -58,7 +58,7 @@ class AdaptRun(SideBySide[AdaptState, AdaptResult]):
     @classmethod
     def untraced(cls, config: AdaptConfig) -> "AdaptRun":
         config = config.filled()
-        task = envs.make(config.tasks)
+        task = envs.make_jax(config.tasks)
         if not isinstance(task.env, TaskDistribution):
             raise UserError(
                 f"{config.tasks} is one task, not a distribution of tasks: it lacks `sample_task` "

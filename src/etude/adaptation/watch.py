@@ -15,7 +15,7 @@ from etude.adaptation.maml import Start
 from etude.adaptation.rl2 import Recurrent
 from etude.adaptation.run import AdaptRun
 from etude.core.agent import Agent
-from etude.envs import Task
+from etude.envs import JaxTask
 
 
 class Scenes(NamedTuple):
@@ -31,7 +31,7 @@ class Scenes(NamedTuple):
 class Story(NamedTuple):
     """Episodes on one task, one after another."""
 
-    task: Task
+    task: JaxTask
     episodes: list[list[tuple[PyTree, PyTree]]]
     """Of each, the states and observations, up to the one that it ended in."""
     returns: list[float]
@@ -70,7 +70,7 @@ def _watch_trial(
     sharpness: float,
 ) -> list[Scenes]:
     config = dataclasses.replace(method.config, episodes=episodes, explore=0)
-    method = Recurrent(envs.make(config.tasks), config)
+    method = Recurrent(envs.make_jax(config.tasks), config)
     tasks = jax.tree.map(lambda x: x[None], params)
     player = Sharpened(policy, sharpness)
     play = jax.jit(lambda key: method.play(player, tasks, key, lambda state: state))

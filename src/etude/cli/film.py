@@ -10,6 +10,7 @@ from gymnax.environments.classic_control.cartpole import CartPole
 from jaxtyping import PRNGKeyArray, PyTree
 
 from etude import envs
+from etude.acting.host_source import HostSource
 from etude.acting.jax_source import Actors, JaxSource
 from etude.acting.players import Player, Sharpened
 from etude.adaptation import run as adaptation
@@ -17,7 +18,7 @@ from etude.adaptation import watch
 from etude.adaptation.config import GRADIENT_BASED
 from etude.api import load
 from etude.core.types import Context
-from etude.envs import Task, pictures
+from etude.envs import HostTask, JaxTask, Task, pictures
 from etude.errors import UserError, reason
 from etude.kinds import kind_in, open_folder
 from etude.runs.folder import RunFolder
@@ -96,6 +97,35 @@ def film(
     task: Task, player: Player, key: PRNGKeyArray, episodes: int, context: Context | None = None
 ) -> Film:
     """Episodes of one environment."""
+    shoot = film_outside if isinstance(task, HostTask) else film_jax
+    return shoot(task, player, key, episodes, context)  # type: ignore[arg-type]
+
+
+def film_outside(
+    task: HostTask, player: Player, key: PRNGKeyArray, episodes: int, context: Context | None
+) -> Film:
+    """In the simulator's own pictures."""
+    seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
+    source = HostSource(task, 1, 1, lambda leaves: (player, context), seed=seed)
+    frames, ends, returns = [], [], []
+    for step in range(MAX_STEPS):
+        picture, observation = source.look()
+        rollout, ended = source.collect([], jax.random.fold_in(key, step)[None], 1)
+        if rollout.seam.item():
+            continue
+        frames.append(board_or_bars(observation) if picture is None else picture)
+        ends.append(ended.ended.item())
+        if ends[-1]:
+            returns.append(ended.returns.item())
+        if len(returns) == episodes:
+            break
+    source.close()
+    return frames, ends, returns
+
+
+def film_jax(
+    task: JaxTask, player: Player, key: PRNGKeyArray, episodes: int, context: Context | None
+) -> Film:
     source = JaxSource(task, 1)
 
     def step(actors: Actors, key):
@@ -123,19 +153,23 @@ def film(
     return frames, ends, returns
 
 
-def frame(task: Task, state: PyTree, observation: PyTree) -> np.ndarray:
+def frame(task: JaxTask, state: PyTree, observation: PyTree) -> np.ndarray:
     """An RGB picture of the environment: by its own `render(state, params)` if it has one."""
     if (own := own_picture(task, state)) is not None:
         return own
     if isinstance(task.env, CartPole):
         return pictures.cart_pole(float(state.x), float(state.theta), task.params.x_threshold)
-    leaves = [np.asarray(x, float) for x in jax.tree.leaves(observation)]
+    return board_or_bars(jax.tree.leaves(observation))
+
+
+def board_or_bars(observation: list[np.ndarray]) -> np.ndarray:
+    leaves = [np.asarray(x, float) for x in observation]
     if len(leaves) == 1 and leaves[0].ndim in (2, 3):
         return pictures.board(leaves[0])
     return pictures.bars(np.concatenate([np.ravel(x) for x in leaves]))
 
 
-def own_picture(task: Task, state: PyTree) -> np.ndarray | None:
+def own_picture(task: JaxTask, state: PyTree) -> np.ndarray | None:
     """What the environment's `render` returns, if it is an RGB array (some return a figure)."""
     if (render := getattr(task.env, "render", None)) is None:
         return None

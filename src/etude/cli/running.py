@@ -42,7 +42,7 @@ def run(kind: str, config: object, options: RunOptions, end: int | None) -> None
     else:
         run, folder = reopen(options.resume, end)
     say(f"Run folder: {folder.path}")
-    for note in run.notes():
+    for note in run.notes(resumed=options.resume is not None):
         say(note)
     progress = ProgressReport(out, run.doing, run.updates, run.describe)
     stop = threading.Event()

@@ -52,6 +52,14 @@ class Rollout(eqx.Module):
     def num_actions(self) -> int:
         return self.behaviour_logits.shape[-1]
 
+    def told_by(self, context: Context | None) -> "Rollout":
+        """With what the agent was told of its rule."""
+        if context is None:
+            return self
+        told = context(self.observation)
+        told = jnp.broadcast_to(told, (*self.behaviour_logits.shape[:-1], told.shape[-1]))
+        return eqx.tree_at(lambda r: r.context, self, told, is_leaf=lambda x: x is None)
+
     @property
     def starts(self) -> Bool[Array, "T1 B"]:
         """Observations before which an agent forgets what it knew: the first of each episode that

@@ -1,4 +1,4 @@
-"""Environments in the gymnax interface, by name."""
+"""Environments by name."""
 
 import importlib
 from typing import TYPE_CHECKING
@@ -6,13 +6,21 @@ from typing import TYPE_CHECKING
 from etude.envs.catalogue import available, require_known
 
 if TYPE_CHECKING:
-    from etude.envs.registry import Task, make
+    from etude.envs.registry import make, make_jax
+    from etude.envs.tasks import HostTask, JaxTask, Task
 
-__all__ = ["Task", "available", "make", "require_known"]
+__all__ = ["HostTask", "JaxTask", "Task", "available", "make", "make_jax", "require_known"]
+
+
+LATE = {
+    "etude.envs.registry": ("make", "make_jax"),
+    "etude.envs.tasks": ("HostTask", "JaxTask", "Task"),
+}
 
 
 def __getattr__(name: str) -> object:
     """Imports what needs JAX when it is asked for."""
-    if name in ("Task", "make"):
-        return getattr(importlib.import_module("etude.envs.registry"), name)
+    for module, names in LATE.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module 'etude.envs' has no attribute {name!r}")

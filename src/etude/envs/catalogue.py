@@ -1,6 +1,7 @@
 """The environments that come along: names, actions and observations as a table, to be read without
 importing JAX or the suites they come from. A test compares it with the environments themselves."""
 
+import importlib.util
 from typing import NamedTuple
 
 from etude.errors import UserError, did_you_mean
@@ -15,6 +16,21 @@ class Listed(NamedTuple):
     home: str = ""
     """The module and class of one of ours."""
 
+
+class Suite(NamedTuple):
+    """Environments of others, attached by a module of their own, `etude.envs.suites.NAME`."""
+
+    about: str
+    package: str
+    """What must be installed, by the name it is imported by."""
+
+    @property
+    def installed(self) -> bool:
+        return importlib.util.find_spec(self.package) is not None
+
+
+SUITES = {"gym": Suite("any Gymnasium id with discrete actions", "gymnasium")}
+"""By what stands before the `/` in their environments' names."""
 
 OURS = {
     "catch": Listed(3, (8, 8), "etude.envs.catch:Catch"),
@@ -63,7 +79,8 @@ def require_known(spec: str) -> None:
     """Refuses a name that is certainly a mistake. What gymnax or the user's module holds shows only
     when it is imported."""
     name = split_spec(spec)[0].removeprefix(TRIALS)
-    if name not in OURS and not name.startswith(GYMNAX) and ":" not in name:
+    suite = name.partition("/")[0]
+    if name not in OURS and not name.startswith(GYMNAX) and ":" not in name and suite not in SUITES:
         raise unknown(name)
 
 

@@ -1,45 +1,25 @@
-"""Environments by name: `catch:rows=8,columns=8`, `gymnax/CartPole-v1`, `my_module:MyEnv`."""
+"""Environments by name: `catch:rows=8,columns=8`, `gymnax/CartPole-v1`, `gym/CartPole-v1`,
+`my_module:MyEnv`."""
 
 import dataclasses
+import importlib
 import inspect
+import sys
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from functools import partial
+from types import ModuleType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from etude import plugins
-from etude.envs.base import Action, Discrete
-from etude.envs.catalogue import GYMNAX, OURS, TRIALS, unknown
+from etude.envs.catalogue import GYMNAX, OURS, SUITES, TRIALS, unknown
+from etude.envs.tasks import JaxTask, Playable, Task
 from etude.envs.trials import TaskDistribution, Trials
 from etude.errors import UserError, reason
 from etude.settings import as_type, join_spec, replace_fields, split_spec
-
-
-@runtime_checkable
-class Playable(Protocol):
-    """The interface of gymnax, as far as it is needed: ours, gymnax's own, or the user's."""
-
-    def reset(self, key: Array, params: PyTree) -> tuple[PyTree, PyTree]: ...
-
-    def step(
-        self, key: Array, state: PyTree, action: Action, params: PyTree
-    ) -> tuple[PyTree, PyTree, Array, Array, Array, dict[str, PyTree]]: ...
-
-    def action_space(self, params: PyTree) -> Discrete: ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """An environment with the parameters it is played under, by the name that makes it."""
-
-    name: str
-    env: Playable
-    params: PyTree
-    num_actions: int
-    observation: PyTree
-    """Shapes and types of one observation."""
 
 
 def make(spec: str) -> Task:
@@ -47,7 +27,12 @@ def make(spec: str) -> Task:
     name, settings = split_spec(spec)
     if name.startswith(TRIALS):
         return _make_trials(spec, name.removeprefix(TRIALS), settings)
+    suite, _, own_name = name.partition("/")
+    if suite in SUITES:
+        return suite_module(suite).make(spec, own_name, settings)
     factory = _factory(name)
+    if is_gymnasium(factory):
+        return _make_gymnasium(spec, name, factory, settings)
     accepted = _accepted_arguments(factory)
     arguments = _arguments(accepted, settings, name)
     try:
@@ -61,11 +46,48 @@ def make(spec: str) -> Task:
     return _checked(spec, env, _with_fields(params, fields, name, list(accepted)))
 
 
+def make_jax(spec: str) -> JaxTask:
+    """As `make`, of environments that JAX can trace."""
+    task = make(spec)
+    if not isinstance(task, JaxTask):
+        raise UserError(f"{spec} runs outside JAX; this needs an environment that JAX can trace.")
+    return task
+
+
+def suite_module(suite: str) -> ModuleType:
+    """The module of a suite, if what it needs is installed."""
+    about = SUITES[suite]
+    if not about.installed:
+        raise UserError(
+            f"{suite}/ needs {about.package}, which is not installed: pip install 'etude[{suite}]'."
+        )
+    return importlib.import_module(f"etude.envs.suites.{suite}")
+
+
+def is_gymnasium(factory: Callable) -> bool:
+    """Whether it is a class of Gymnasium's, which then is imported already."""
+    gymnasium = sys.modules.get("gymnasium")
+    return gymnasium is not None and inspect.isclass(factory) and issubclass(factory, gymnasium.Env)
+
+
+def _make_gymnasium(spec: str, name: str, factory: Callable, settings: dict[str, str]) -> Task:
+    """One of the user's own."""
+    from etude.envs.suites import gym
+
+    accepted = _accepted_arguments(factory)
+    if unknown := [key for key in settings if key not in accepted]:
+        names = ", ".join(accepted) or "none"
+        raise UserError(
+            f"Environment {name!r} has no setting {unknown[0]!r}; its settings are: {names}."
+        )
+    return gym.task_of(spec, partial(factory, **_arguments(accepted, settings, name)))
+
+
 def _make_trials(spec: str, name: str, settings: dict[str, str]) -> Task:
     """Trials on the tasks of another environment, to which all settings but those of trials go."""
     accepted = _accepted_arguments(Trials)
     of_tasks = {key: text for key, text in settings.items() if key not in accepted}
-    tasks = make(join_spec(name, of_tasks))
+    tasks = make_jax(join_spec(name, of_tasks))
     if not isinstance(tasks.env, TaskDistribution):
         raise UserError(
             f"{name} is one task, not a distribution of tasks: it lacks `sample_task` or `horizon`."
@@ -164,4 +186,4 @@ def _checked(spec: str, env: Playable, params: PyTree) -> Task:
         raise UserError(f"{spec!r} observes shapes {shapes[0]} at reset but {shapes[1]} in `step`.")
     if not shapes[0]:
         raise UserError(f"{spec!r} has nothing to observe.")
-    return Task(spec, env, params, int(space.n), observation)
+    return JaxTask(spec, int(space.n), observation, env, params)

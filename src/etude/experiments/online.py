@@ -20,7 +20,7 @@ def followed(
 ) -> np.ndarray:
     """What `follow` finds in a training from its first state on; the seeds are the second axis."""
     plan = plan_named(TrainRequest(**settings)).plan
-    task = envs.make(plan.env)
+    task = envs.make_jax(plan.env)
     training = OnlineTraining.create(task, plan)
     make = rules.maker(plan.rule, task.observation)
 

@@ -90,7 +90,7 @@ def _fixed_errors(
     options: Options, kind: optim.Optimiser, grid: Float[Array, "n 2"]
 ) -> Float[Array, "n T seeds"]:
     request = TrainRequest(rule="metagrad:tell=false", learn_rule=False, **SETTINGS)
-    task, env = envs.make(ENV), RandomWalk()
+    task, env = envs.make_jax(ENV), RandomWalk()
     training = Training.create(task, plan_named(request).plan)
     rule = MetaGrad(MetaGradConfig(tell=False, normalise=False))
 
@@ -122,7 +122,9 @@ def errors(
         state, _ = iterate(state)
         agent = state.learner.agent
         value = agent.predict(agent.torso(env.observations()))["value"][..., 0]
-        clock = state.world.actors.env_state.clock[0]
+        actors = state.world.actors
+        assert actors is not None
+        clock = actors.env_state.clock[0]
         return state, jnp.sqrt(jnp.mean(jnp.square(value - env.true_values(clock - 1))))
 
     return jax.lax.scan(step, state, length=number)[1]

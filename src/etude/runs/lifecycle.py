@@ -28,7 +28,10 @@ def execute(
     with nullcontext() if folder is None else folder.locked():
         if folder is not None:
             folder.extend(run.end, run.settings()[run.end])
-        outcome = advance_to_end(run, folder, **options)
+        try:
+            outcome = advance_to_end(run, folder, **options)
+        finally:
+            run.close()
         summary = folder.summary() if folder is not None else None  # it was finished before
         summary = run.summary(outcome) if summary is None else summary
         if folder is not None and outcome.done >= run.updates:

@@ -157,6 +157,9 @@ class Run(abc.ABC, Generic[State, Found]):
         """Compiles what can be compiled before the clock starts."""
         self._compiled  # noqa: B018
 
+    def close(self) -> None:
+        """Releases what the run has taken hold of outside this process, if anything."""
+
     # --- What is kept of it ----------------------------------------------------------------------
 
     @property
@@ -181,8 +184,8 @@ class Run(abc.ABC, Generic[State, Found]):
 
     # --- What is told of it ----------------------------------------------------------------------
 
-    def notes(self) -> list[str]:
-        """Sentences about what may not be meant."""
+    def notes(self, resumed: bool = False) -> list[str]:
+        """Sentences about what may not be meant or expected."""
         return []
 
     @abc.abstractmethod

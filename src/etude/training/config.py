@@ -102,6 +102,13 @@ class TrainPlan:
     observations of few symbols."""
     optimiser: Optimiser = "adam"
     """The agent's optimiser: adam, rmsprop or sgd."""
+    lag: int = 1
+    """On simulators outside JAX: 1 plays the next rollout, with the agent as it was before the
+    update, while the update is computed; 0 plays and learns in turn."""
+    workers: int = 0
+    """Processes that run a simulator outside JAX; 0 runs it in this one."""
+    step_timeout: float = 60.0
+    """Seconds after which a step of a simulator outside JAX counts as hanging."""
     online: OnlinePlan | None = None
     """How the rule learns, if it does."""
     log_every: int
@@ -207,10 +214,8 @@ def _defaults(plan: type) -> Settings:
 ONLINE_SETTINGS = tuple(field.name for field in dataclasses.fields(OnlinePlan))
 BASE, ONLINE = _defaults(TrainPlan) | {"learn_rule": False}, _defaults(OnlinePlan)
 """What a setting is if neither the user nor a preset says; further ones of rules that learn."""
-LATER = (
-    *("epochs", "minibatches", "memory", "memory_size", "memory_gate"),
-    *("conv_kind", "embedding", "frame_stack"),
-)
+LATER = ("epochs", "minibatches", "memory", "memory_size", "memory_gate")
+LATER += ("lag", "workers", "step_timeout", "conv_kind", "embedding", "frame_stack")
 """Settings that folders of earlier versions lack; at the time they were as in `BASE`."""
 
 
@@ -255,8 +260,10 @@ def _check_training(settings: TrainRequest | TrainPlan) -> None:
         "embedding frame_stack log_every",
         seed="seed",
         cost="warmup weight_decay",
-        positive="learning_rate max_update",
+        positive="learning_rate max_update step_timeout",
         part="replay_share",
+        whole="workers",
+        lag="lag",
         widths="torso",
         channels="conv",
     )

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from etude.acting.jax_source import Actors, JaxSource
@@ -17,7 +18,7 @@ from etude.core import optim
 from etude.core.agent import Agent
 from etude.core.learner import Learner, Passes
 from etude.core.types import Context, Episodes, Metrics, Rollout
-from etude.envs import Task
+from etude.envs import JaxTask, Task
 from etude.errors import UserError
 from etude.rules import Rule
 from etude.training.config import TrainPlan
@@ -58,7 +59,8 @@ class EpisodeLog(eqx.Module):
 class World(eqx.Module):
     """An agent's side of experience: its environments, what it remembers, how episodes ended."""
 
-    actors: Actors
+    actors: Actors | None
+    """None if they are outside JAX."""
     replay: Replay | None
     episodes: EpisodeLog
 
@@ -90,6 +92,7 @@ class Training:
 
     @property
     def source(self) -> JaxSource:
+        assert isinstance(self.task, JaxTask), "a host simulator was to be traced"
         return JaxSource(self.task, self.config.num_envs)
 
     @property
@@ -98,24 +101,27 @@ class Training:
 
     def init(self, rule: Rule, key: PRNGKeyArray) -> TrainState:
         agent_key, world_key, key = jax.random.split(key, 3)
-        heads = rule.heads(self.task.num_actions)
-        agent = Agent(
-            self.task.observation, self.task.num_actions, heads, self.config.network, key=agent_key
-        )
-        learner = Learner.create(agent, rule, self.optimiser)
-        return TrainState(learner, self._new_world(agent, world_key, rule.context), key)
+        learner = self._new_learner(rule, agent_key)
+        return TrainState(learner, self._new_world(learner.agent, world_key, rule.context), key)
+
+    def _new_learner(self, rule: Rule, key: PRNGKeyArray) -> Learner:
+        task, heads = self.task, rule.heads(self.task.num_actions)
+        agent = Agent(task.observation, task.num_actions, heads, self.config.network, key=key)
+        return Learner.create(agent, rule, self.optimiser)
 
     def iterate(self, rule: Rule, state: TrainState) -> tuple[TrainState, Metrics]:
         """One iteration: every environment plays a trajectory, then the agent is updated once."""
         play_key, key = jax.random.split(state.key)
-        world, batch, played = self.play(
-            state.learner.agent, state.world, play_key, context=rule.context
-        )
-        shuffle_key = jax.random.fold_in(play_key, SHUFFLE_KEY)
-        learner, metrics = self.passes.update(
-            rule, self.optimiser, state.learner, batch, shuffle_key
-        )
+        agent = state.learner.agent
+        world, batch, played = self.play(agent, state.world, play_key, context=rule.context)
+        learner, metrics = self._update(rule, state.learner, batch, play_key)
         return TrainState(learner, world, key), metrics | played
+
+    def _update(
+        self, rule: Rule, learner: Learner, batch: Rollout, play_key: PRNGKeyArray
+    ) -> tuple[Learner, Metrics]:
+        shuffle_key = jax.random.fold_in(play_key, SHUFFLE_KEY)
+        return self.passes.update(rule, self.optimiser, learner, batch, shuffle_key)
 
     def play(
         self,
@@ -127,19 +133,27 @@ class Training:
     ) -> tuple[World, Rollout, Metrics]:
         """The batch of an update: a new trajectory from each environment, the rest replayed."""
         act_key, replay_key = jax.random.split(key)
-        length = length or self.config.rollout
-        actors, new, episodes = self.source.collect(agent, world.actors, act_key, length, context)
+        length, actors = length or self.config.rollout, world.actors
+        assert actors is not None
+        actors, new, episodes = self.source.collect(agent, actors, act_key, length, context)
+        world = World(actors, world.replay, world.episodes)
+        return self._take_in(world, new, episodes, replay_key)
+
+    def _take_in(
+        self, world: World, new: Rollout, episodes: Episodes, key: PRNGKeyArray
+    ) -> tuple[World, Rollout, Metrics]:
+        """What was just played goes into replay and the log of episodes; a batch comes out."""
         replay, batch = world.replay, new
         if replay is not None:
             replay = replay.add(new)
-            batch = join(new, replay.sample(replay_key, self.config.batch - self.config.num_envs))
+            batch = join(new, replay.sample(key, self.config.batch - self.config.num_envs))
         metrics = {
             "reward": new.mean(new.reward),
             "episodes": jnp.sum(episodes.ended),
             "episode_return": jnp.sum(jnp.where(episodes.ended, episodes.returns, 0.0)),
             "episode_length": jnp.sum(jnp.where(episodes.ended, episodes.lengths, 0)),
         }
-        return World(actors, replay, world.episodes.add(episodes)), batch, metrics
+        return World(world.actors, replay, world.episodes.add(episodes)), batch, metrics
 
     def _new_world(self, agent: Agent, key: PRNGKeyArray, context: Context | None) -> World:
         """Fresh environments; replay holds enough for a batch that is not a few copies."""
@@ -156,15 +170,79 @@ class Training:
             actors, new, _ = collect(actors, key)
             return (actors, replay.add(new)), None
 
-        if config.replay_capacity < (width := config.num_envs):
-            raise UserError(
-                f"--replay-capacity must be at least {width}, the number of environments."
-            )
-        new: Rollout = jax.eval_shape(lambda: collect(actors, key)[1])
-        replay = Replay.empty(new, config.replay_capacity // width * width)
+        replay = self._empty_replay(jax.eval_shape(lambda: collect(actors, key)[1]))
         keys = jax.random.split(fill_key, config.filling_rollouts)
         (actors, replay), _ = jax.lax.scan(fill, (actors, replay), keys)
         return World(actors, replay, EpisodeLog.empty())
+
+    def _empty_replay(self, like: Rollout) -> Replay:
+        capacity, width = self.config.replay_capacity, self.config.num_envs
+        if capacity < width:
+            raise UserError(
+                f"--replay-capacity must be at least {width}, the number of environments."
+            )
+        return Replay.empty(like, capacity // width * width)
+
+    # --- Experience from outside JAX -------------------------------------------------------------
+
+    def init_outside(self, rule: Rule, key: PRNGKeyArray) -> TrainState:
+        """As `init`, for experience that will be given: replay, if there is one, is empty."""
+        agent_key, _, key = jax.random.split(key, 3)
+        learner = self._new_learner(rule, agent_key)
+        replay = None
+        if self.config.batch != self.config.num_envs:
+            replay = self._empty_replay(self.blank_rollout(learner.agent, rule.context))
+        return TrainState(learner, World(None, replay, EpisodeLog.empty()), key)
+
+    def fill_keys(self, key: PRNGKeyArray) -> Key[Array, " rollouts"]:
+        """Those of the rollouts that fill replay, of an agent that `key` makes."""
+        fill_key = jax.random.split(jax.random.split(key, 3)[1])[1]
+        return jax.random.split(fill_key, self.config.filling_rollouts)
+
+    def act_key(self, key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+        """For the next rollout, from a state's key, and the key of the state after that."""
+        play_key, key = jax.random.split(key)
+        return jax.random.split(play_key)[0], key
+
+    def remember(self, rule: Rule, state: TrainState, new: Rollout) -> TrainState:
+        """With a rollout put into replay, before there are any updates."""
+        replay = state.world.replay
+        assert replay is not None
+        new = new.told_by(rule.context)
+        return eqx.tree_at(lambda s: s.world.replay, state, replay.add(new))
+
+    def learn(
+        self, rule: Rule, state: TrainState, new: Rollout, episodes: Episodes
+    ) -> tuple[TrainState, Metrics]:
+        """As `iterate`, on what was played elsewhere with the key that `act_key` gives."""
+        play_key, key = jax.random.split(state.key)
+        _, replay_key = jax.random.split(play_key)
+        new = new.told_by(rule.context)
+        world, batch, played = self._take_in(state.world, new, episodes, replay_key)
+        learner, metrics = self._update(rule, state.learner, batch, play_key)
+        return TrainState(learner, world, key), metrics | played
+
+    def blank_rollout(self, agent: Agent, context: Context | None) -> Rollout:
+        """A rollout of zeros, as long and wide as those of training."""
+        length, batch = self.config.rollout, self.config.num_envs
+
+        def zeros(dtype: DTypeLike) -> Array:
+            return jnp.zeros((length, batch), dtype)
+
+        observation = jax.tree.map(
+            lambda x: jnp.zeros((length + 1, batch, *x.shape), x.dtype), self.task.observation
+        )
+        rollout = Rollout(
+            observation=observation,
+            action=zeros(jnp.int32),
+            reward=zeros(jnp.float32),
+            terminal=zeros(bool),
+            seam=zeros(bool),
+            behaviour_logits=jnp.zeros((length + 1, batch, self.task.num_actions)),
+            mask=zeros(bool),
+            memory=jax.tree.map(lambda x: x[None], agent.start(batch)),
+        )
+        return rollout.told_by(context)
 
     def run(
         self, rule: Rule, state: TrainState, number: int | Int[Array, ""], room: int

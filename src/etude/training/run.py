@@ -10,7 +10,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 from etude import envs, rules, stats
 from etude.core.agent import Agent
 from etude.core.types import Metrics
-from etude.envs import Task
+from etude.envs import HostTask, JaxTask, Task
 from etude.rules import Rule
 from etude.runs.figures import has_curve, label_of, plot_curves
 from etude.runs.folder import RunFolder
@@ -74,7 +74,12 @@ class TrainRun(SideBySide[State, TrainResult]):
         task = envs.make(config.env) if task is None else task
         if rule is None:
             rule = rules.maker(config.rule, task.observation)(jax.random.key(config.seed))
-        return cls(task, rule, config, Training.create(task, config))
+        training = Training.create(task, config)
+        if isinstance(task, HostTask):
+            from etude.training.host_run import HostRun
+
+            return HostRun(task, rule, config, training)
+        return cls(task, rule, config, training)
 
     @classmethod
     def reopened(cls, folder: RunFolder, end: int | None = None) -> "TrainRun":
@@ -145,7 +150,8 @@ class TrainRun(SideBySide[State, TrainResult]):
     def write_start(self, folder: RunFolder) -> None:
         rules.save(folder.path / rules.RULE_FILE, self.rule)
 
-    def notes(self) -> list[str]:
+    def notes(self, resumed: bool = False) -> list[str]:
+        assert isinstance(self.task, JaxTask)
         if getattr(self.task.params, "max_steps_in_episode", None) != 1:
             return []
         return [

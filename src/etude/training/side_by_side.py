@@ -38,7 +38,7 @@ class SideBySide(Run[State, Found]):
     def steps_after(self, updates: int) -> int:
         """Environment steps of a seed up to and including an update."""
 
-    def _lower(self) -> jax.stages.Lowered:
+    def _lower(self) -> PyTree:
         axes = (self.given_axis, 0, None)
         program = jax.jit(jax.vmap(self.updated, in_axes=axes), donate_argnums=1)
         return program.lower(self.given(), self.shapes(), jax.ShapeDtypeStruct((), np.int32))

@@ -1,6 +1,7 @@
 """The held-out check: fresh agents, trained from scratch under the rule as it is now."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -47,7 +48,7 @@ Outcomes = dict[str, Outcome]
 class Check:
     """Trains agents of the population's kind in each environment, on the same seeds every time."""
 
-    def __init__(self, tasks: list[Task], config: DiscoverConfig):
+    def __init__(self, tasks: Sequence[Task], config: DiscoverConfig):
         self._config = config
         self._actor_critic = ActorCritic(ActorCriticConfig(discount=config.value_discount))
         trainings = {t.name: Training.create(t, config.training(t.name)) for t in tasks}

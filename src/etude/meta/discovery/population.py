@@ -15,7 +15,7 @@ from etude.core.optim import scale_by_adam
 from etude.core.rule import Rule
 from etude.core.trees import choose
 from etude.core.types import Metrics, Rollout
-from etude.envs import Task
+from etude.envs import JaxTask
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.meta_value import MetaValue, MetaValueConfig
 from etude.meta.discovery.problem import Discovery, Lifetime
@@ -64,14 +64,14 @@ def all_finite(tree: PyTree) -> Bool[Array, ""]:
 class Group:
     """All agents that live in one environment: they run as one vmapped program."""
 
-    task: Task
+    task: JaxTask
     config: DiscoverConfig
     training: Training
     problem: Discovery
     meta_optimiser: optax.GradientTransformation
 
     @staticmethod
-    def create(task: Task, config: DiscoverConfig) -> "Group":
+    def create(task: JaxTask, config: DiscoverConfig) -> "Group":
         training = Training.create(task, config.training(task.name))
         # Adam on one vector, not on twenty arrays: the whole program is a sixth shorter to compile.
         training = dataclasses.replace(training, optimiser=optax.flatten(training.optimiser))

@@ -1,7 +1,7 @@
 """A discovery run from start to end: the population, the rule that learns, checks, the folder."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -73,8 +73,8 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     def untraced(cls, config: DiscoverConfig, start: Rule | None = None) -> "DiscoveryRun":
         """Finds environments and the rule to start from (unless it is given)."""
         names = config.env_names
-        groups = tuple(Group.create(envs.make(name), config) for name in names)
-        extra = [envs.make(name) for name in config.held_out_names if name not in names]
+        groups = tuple(Group.create(envs.make_jax(name), config) for name in names)
+        extra = [envs.make_jax(name) for name in config.held_out_names if name not in names]
         tasks = [group.task for group in groups] + extra
         start = starting_rule(config, tasks) if start is None else start
         if not jax.tree.leaves(start):
@@ -318,7 +318,7 @@ SIZES = {
 """Sizes of the meta-network: for a laptop's minutes, for its hours, and the published one."""
 
 
-def starting_rule(config: DiscoverConfig, tasks: list[Task]) -> Rule:
+def starting_rule(config: DiscoverConfig, tasks: Sequence[Task]) -> Rule:
     if config.from_ is not None:
         forms = {str(task.observation) for task in tasks}
         one_form = tasks[0].observation if len(forms) == 1 else None

@@ -1,0 +1,260 @@
+"""Experience from host simulators: one policy program per step, written into arrays on the host and
+moved to the device once per rollout."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, Key, PyTree
+
+from etude.acting.players import Player
+from etude.core.trees import choose
+from etude.core.types import Context, Episodes, Rollout
+from etude.envs.host.simulator import Leaves, Simulator, SimulatorFault, Stepped
+from etude.envs.tasks import HostTask
+from etude.errors import UserError
+
+Acted = tuple[PyTree[Array], PyTree[Array], Int[Array, "S B"], Array]
+"""What was remembered before and after, actions and logits."""
+
+
+@dataclasses.dataclass
+class Spent:
+    """Seconds that went into simulating and into the policy, of all that were spent collecting."""
+
+    simulator: float = 0.0
+    policy: float = 0.0
+    total: float = 0.0
+
+
+class Stopped(Exception):
+    """A rollout was given up."""
+
+
+class HostSource:
+    """Parallel copies of an environment that runs outside JAX.
+
+    S players act, each in B environments of its own. What they remember has S × B as its first
+    axes; rollouts and episodes have T × S × B.
+    """
+
+    def __init__(
+        self,
+        task: HostTask,
+        players: int,
+        num_envs: int,
+        unpack: Callable[[Sequence[Array]], tuple[Player, Context | None]],
+        *,
+        workers: int = 0,
+        seed: int = 0,
+    ):
+        """`unpack` makes a player, and what tells it something, of the leaves that `collect` gets:
+        taking a tree of modules apart at every step would cost more than the step."""
+        self.task, self.shape, self.seed = task, (players, num_envs), seed
+        self.form = jax.tree.structure(task.observation)
+        self.spent, self.steps = Spent(), 0
+        self.stop = False
+        """Whether to give up the rollout that is being played."""
+        self.stepping_since: float | None = None
+        """When the simulator began what it is doing now, if it is doing anything."""
+        self._unpack, self._act = unpack, jax.jit(self._acted)
+        self._rows: dict[int, Rows] = {}
+        self._memory: PyTree[Array] = None
+        self._score = np.zeros(players * num_envs, np.float32)
+        self._length = np.zeros(players * num_envs, np.int32)
+        self._forget = np.ones(self.shape, bool)
+        try:
+            self._simulator: Simulator = task.open(players * num_envs, workers)
+        except SimulatorFault as fault:
+            raise UserError(f"{task.name} cannot be started: {fault}.") from fault
+        self._observation: Leaves = self._simulate(partial(self._simulator.reset, seed))
+
+    @property
+    def at(self) -> int | None:
+        """The environment that is being stepped, if that is known."""
+        return self._simulator.at
+
+    def close(self) -> None:
+        self._simulator.close()
+
+    def look(self) -> tuple[np.ndarray | None, list[np.ndarray]]:
+        """A picture of the first environment, if there is one, and what is observed in it."""
+        return self._simulate(self._simulator.picture), [x[0] for x in self._observation]
+
+    # --- The policy ------------------------------------------------------------------------------
+
+    def start(self, leaves: Sequence[Array]) -> PyTree[Array]:
+        """What players remember before anything was seen."""
+        players, num_envs = self.shape
+        start = jax.vmap(lambda x: self._unpack(x)[0].start(num_envs), axis_size=players)
+        return start(leaves)
+
+    def _acted(
+        self,
+        leaves: Sequence[Array],
+        memory: PyTree[Array],
+        observation: Sequence[Array],
+        forget: Bool[Array, "S B"],
+        keys: Key[Array, "S T"],
+        step: Int[Array, ""],
+    ) -> Acted:
+        """One step of all players. The keys are those that a `JaxSource` would use."""
+
+        def one(leaves, memory, observation, forget, keys):
+            player, context = self._unpack(leaves)
+            observation = jax.tree.unflatten(self.form, observation)
+            memory = choose(forget, player.start(self.shape[1]), memory)
+            told = None if context is None else context(observation)
+            after, logits = player.act(memory, observation, context=told)
+            action_key = jax.random.split(keys[step])[0]
+            return memory, after, jax.random.categorical(action_key, logits), logits
+
+        parted = [x.reshape(*self.shape, *x.shape[1:]) for x in observation]
+        return jax.vmap(one)(leaves, memory, parted, forget, keys)
+
+    def _act_now(self, leaves: Sequence[Array], keys: Key[Array, "S T"], step: int) -> Acted:
+        started = time.perf_counter()
+        observation = list(self._observation)
+        acted = self._act(leaves, self._memory, observation, self._forget, keys, np.int32(step))
+        jax.block_until_ready(acted[2])
+        self.spent.policy += time.perf_counter() - started
+        return acted
+
+    # --- Rollouts --------------------------------------------------------------------------------
+
+    def collect(
+        self, leaves: Sequence[Array], keys: Key[Array, " S"], length: int
+    ) -> tuple[Rollout, Episodes]:
+        """`length` steps of every environment."""
+        began = time.perf_counter()
+        keys = _step_keys(keys, length)
+        if self._memory is None:
+            self._memory = self.start(leaves)
+        memory = self._memory
+        for t in range(length):
+            if self.stop:
+                raise Stopped
+            before, self._memory, action, logits = self._act_now(leaves, keys, t)
+            rows, memory = self._rows_for(length, logits), before if t == 0 else memory
+            rows.saw(t, self._observation, logits)
+            actions = np.asarray(action).reshape(-1)
+            self.steps += 1
+            now: Stepped = self._simulate(partial(self._simulator.step, actions))
+            rows.did(t, action, now, *self._count(now))
+            self._observation = now.observation
+            self._forget = (now.terminated | now.skipped).reshape(self.shape)
+        rows = self._rows[length]
+        rows.saw(length, self._observation, self._act_now(leaves, keys, length - 1)[3])
+        self._require_finite(rows)
+        rollout = rows.rollout(self.form, jax.tree.map(lambda x: x[None], memory))
+        self.spent.total += time.perf_counter() - began
+        return rollout, rows.episodes()
+
+    def _rows_for(self, length: int, logits: Array) -> "Rows":
+        if length not in self._rows:
+            self._rows[length] = Rows.empty(length, self.shape, self._observation, logits)
+        return self._rows[length]
+
+    def _simulate(self, work: Callable):
+        self.stepping_since = started = time.monotonic()
+        try:
+            return work()
+        except SimulatorFault as fault:
+            raise self.fault(str(fault), fault.index) from fault
+        finally:
+            self.spent.simulator += time.monotonic() - started
+            self.stepping_since = None
+
+    def fault(self, message: str, index: int | None = None) -> UserError:
+        which = "" if index is None else f"environment {index}, "
+        seed = self.seed + (index or 0)
+        return UserError(
+            f"{self.task.name} failed at step {self.steps} ({which}seed {seed}): {message}."
+        )
+
+    def _count(self, now: Stepped) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which games are over, and their scores and lengths."""
+        ended = now.terminated | now.truncated if now.over is None else now.over
+        self._score += now.reward if now.score is None else now.score
+        self._length += ~now.skipped if now.over is None else 1
+        score, length = self._score.copy(), self._length.copy()
+        self._score[ended], self._length[ended] = 0.0, 0
+        return ended, score, length
+
+    def _require_finite(self, rows: "Rows") -> None:
+        # A reward belongs to the step that it follows, an observation to the one before it.
+        found = [("reward", 1, rows.reward), *(("observation", 0, x) for x in rows.observation)]
+        for what, after, x in found:
+            if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+                t, player, env, *_ = np.argwhere(~np.isfinite(x))[0].tolist()
+                self.steps += t + after - len(rows.reward)
+                value = x[~np.isfinite(x)][0]
+                raise self.fault(f"its {what} is {value}", player * self.shape[1] + env)
+
+
+@partial(jax.jit, static_argnums=1)
+def _step_keys(keys: Key[Array, " S"], length: int) -> Key[Array, "S T"]:
+    return jax.vmap(lambda key: jax.random.split(key, length))(keys)
+
+
+@dataclasses.dataclass
+class Rows:
+    """A rollout while it is being played, on the host: T × S × B."""
+
+    observation: list[np.ndarray]
+    logits: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    terminal: np.ndarray
+    seam: np.ndarray
+    ended: tuple[np.ndarray, np.ndarray, np.ndarray]
+    """Whether a game was over, its score and its length."""
+
+    @staticmethod
+    def empty(length: int, shape: tuple[int, int], observation: Leaves, logits: Array) -> "Rows":
+        def row(dtype) -> np.ndarray:
+            return np.empty((length, *shape), dtype)
+
+        return Rows(
+            [np.empty((length + 1, *shape, *x.shape[1:]), x.dtype) for x in observation],
+            np.empty((length + 1, *logits.shape), logits.dtype),
+            row(np.int32),
+            row(np.float32),
+            row(bool),
+            row(bool),
+            (row(bool), row(np.float32), row(np.int32)),
+        )
+
+    def saw(self, t: int, observation: Leaves, logits: Array) -> None:
+        for row, x in zip(self.observation, observation, strict=True):
+            row[t] = x.reshape(row.shape[1:])
+        self.logits[t] = logits
+
+    def did(self, t: int, action: Array, now: Stepped, *ended: np.ndarray) -> None:
+        shape, skipped = self.action.shape[1:], now.skipped
+        self.action[t] = action
+        self.reward[t] = np.where(skipped, 0.0, now.reward).reshape(shape)
+        self.terminal[t] = (now.terminated & ~skipped).reshape(shape)
+        self.seam[t] = skipped.reshape(shape)
+        for row, x in zip(self.ended, ended, strict=True):
+            row[t] = x.reshape(shape)
+
+    def episodes(self) -> Episodes:
+        return Episodes(*(jnp.array(x) for x in self.ended))
+
+    def rollout(self, form: jax.tree_util.PyTreeDef, memory: PyTree[Array]) -> Rollout:
+        observation: list = [jnp.array(x) for x in self.observation]
+        return Rollout(
+            observation=jax.tree.unflatten(form, observation),
+            action=jnp.array(self.action),
+            reward=jnp.array(self.reward),
+            terminal=jnp.array(self.terminal),
+            seam=jnp.array(self.seam),
+            behaviour_logits=jnp.array(self.logits),
+            mask=jnp.array(~self.seam),
+            memory=memory,
+        )

@@ -1,0 +1,148 @@
+"""Gymnasium environments, several of them in this process."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import load_env_creator
+
+from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped
+
+MakeEnv = Callable[[], gymnasium.Env]
+
+
+PICTURE = "rgb_array"
+"""Gymnasium's name for the way of rendering that `picture` needs."""
+
+
+def make_registered(name: str, arguments: dict[str, Any]) -> gymnasium.Env:
+    # The checker warns of what Etude refuses, and costs as much as a small environment.
+    arguments = {"render_mode": _render_mode(name), **arguments}
+    return gymnasium.make(name, disable_env_checker=True, **arguments)
+
+
+def _render_mode(name: str) -> str | None:
+    entry = gymnasium.spec(name).entry_point
+    creator = load_env_creator(entry) if isinstance(entry, str) else entry
+    modes = getattr(creator, "metadata", {}).get("render_modes", [])
+    return PICTURE if PICTURE in modes else None
+
+
+class Leaf(NamedTuple):
+    """An array of an observation."""
+
+    path: tuple[str | int, ...]
+    """Where it is: keys of dictionaries and indices of tuples."""
+    space: spaces.Space
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.space.shape or ()
+
+    @property
+    def dtype(self) -> np.dtype:
+        """JAX's default types: 32 bits where there are 64."""
+        smaller = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}
+        dtype = np.dtype(self.space.dtype)
+        return np.dtype(smaller.get(dtype.name, dtype))
+
+    def of(self, observation: Any) -> Any:
+        for key in self.path:
+            observation = observation[key]
+        return observation
+
+
+def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> list[Leaf]:
+    """The arrays of a space in JAX's order."""
+    if isinstance(space, spaces.Dict):
+        return [x for key in sorted(space) for x in leaves_of(space[key], (*path, key))]
+    if isinstance(space, spaces.Tuple):
+        return [x for i, part in enumerate(space) for x in leaves_of(part, (*path, i))]
+    return [Leaf(path, space)]
+
+
+def picture_in(rendered: object) -> np.ndarray | None:
+    """What an environment has rendered, if it is a picture."""
+    if isinstance(rendered, np.ndarray) and rendered.shape[2:] == (3,):
+        return rendered
+    return None
+
+
+def room_for(leaves: Sequence[Leaf], num_envs: int) -> Stepped:
+    """Arrays that steps can be written into."""
+    observation = [np.zeros((num_envs, *leaf.shape), leaf.dtype) for leaf in leaves]
+    return Stepped(observation, np.zeros(num_envs, np.float32), *np.zeros((3, num_envs), bool))
+
+
+class GymEnvs:
+    """Copies of a Gymnasium environment, one after another. An episode that terminates is followed
+    by the next at once; one that its time limit cut, after a step that is skipped."""
+
+    def __init__(self, make: MakeEnv, num_envs: int, room: Stepped | None = None):
+        """`room`: arrays to write steps into, if there are any."""
+        self.num_envs, self.at = num_envs, 0
+        self.envs = [make() for _ in range(num_envs)]
+        self.leaves = leaves_of(self.envs[0].observation_space)
+        self.now = room_for(self.leaves, num_envs) if room is None else room
+        self.first_action = int(getattr(self.envs[0].action_space, "start", 0))
+
+    def reset(self, seed: int) -> Leaves:
+        self.now.truncated[:] = False
+        for i in range(self.num_envs):
+            self._guarded(self._begin, i, seed + i)
+        return self.now.observation
+
+    def step(self, actions: np.ndarray) -> Stepped:
+        for i, action in enumerate((actions + self.first_action).tolist()):
+            self._guarded(self._step, i, action)
+        return self.now
+
+    def picture(self) -> np.ndarray | None:
+        try:
+            return picture_in(self.envs[0].render())
+        except gymnasium.error.DependencyNotInstalled:
+            return None
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+    def _guarded(self, work: Callable[[int, int], None], i: int, argument: int) -> None:
+        self.at = i
+        try:
+            work(i, argument)
+        except SimulatorFault:
+            raise
+        except Exception as error:
+            raise SimulatorFault(f"{type(error).__name__}: {error}", i) from error
+
+    def _begin(self, i: int, seed: int | None = None) -> None:
+        observation, _ = self.envs[i].reset(seed=seed)
+        self._write(i, observation)
+
+    def _step(self, i: int, action: int) -> None:
+        now = self.now
+        now.skipped[i] = now.truncated[i]
+        if now.skipped[i]:
+            now.reward[i], now.terminated[i], now.truncated[i] = 0.0, False, False
+            return self._begin(i)
+        observation, reward, terminated, truncated, _ = self.envs[i].step(action)
+        now.reward[i], now.terminated[i] = reward, terminated
+        now.truncated[i] = truncated and not terminated
+        if terminated:
+            return self._begin(i)
+        self._write(i, observation)
+
+    def _write(self, i: int, observation: Any) -> None:
+        for leaf, buffer in zip(self.leaves, self.now.observation, strict=True):
+            value = leaf.of(observation)
+            if np.shape(value) != buffer.shape[1:]:
+                place = "".join(f"[{key!r}]" for key in leaf.path)
+                raise SimulatorFault(
+                    f"it observes{place} an array of shape {np.shape(value)}, where its space "
+                    f"says {buffer.shape[1:]}",
+                    i,
+                )
+            buffer[i] = value

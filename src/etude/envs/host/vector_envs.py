@@ -1,0 +1,80 @@
+"""Gymnasium's vector environments, whichever way they start new episodes."""
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from etude.envs.host.gym_envs import leaves_of, picture_in
+from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped
+
+
+class VectorEnvs:
+    """A Gymnasium vector environment.
+
+    Some start an episode with the step after the last one; that step is skipped. Others start it
+    within the last step, or leave it to us to do so. All environments are stepped together, so
+    that where a time limit has cut an episode, the first step of the next one goes unseen while
+    its seam is recorded: only its reward counts, in the score.
+    """
+
+    def __init__(self, env: VectorEnv):
+        self.env, self.num_envs, self.at = env, env.num_envs, None
+        self.mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        self.leaves = leaves_of(env.single_observation_space)
+        self.cut = np.zeros(self.num_envs, bool)
+        """Whose next step is skipped."""
+
+    def reset(self, seed: int) -> Leaves:
+        observation, _ = self.env.reset(seed=seed)
+        self.cut[:] = False
+        return self._arrays(observation)
+
+    def step(self, actions: np.ndarray) -> Stepped:
+        try:
+            found, reward, terminated, truncated, info = self.env.step(actions)
+        except Exception as error:
+            raise SimulatorFault(f"{type(error).__name__}: {error}") from error
+        observation, ended = self._arrays(found), terminated | truncated
+        skipped, truncated = self.cut.copy(), truncated & ~terminated
+        if self.mode is AutoresetMode.NEXT_STEP:
+            self.cut = ended
+            return Stepped(observation, reward, terminated, truncated, skipped)
+        final = info.get("final_obs")
+        if self.mode is AutoresetMode.DISABLED and ended.any():
+            final, observation = observation, [x.copy() for x in observation]
+            fresh, _ = self.env.reset(options={"reset_mask": ended})
+            for x, new in zip(observation, self._arrays(fresh), strict=True):
+                x[ended] = new[ended]
+        self.cut = truncated & ~skipped
+        if self.cut.any():
+            observation = self._with_last(observation, final)
+        return Stepped(
+            observation,
+            np.where(skipped, 0.0, reward),
+            terminated & ~skipped,
+            self.cut,
+            skipped,
+            score=reward,
+            over=ended,
+        )
+
+    def picture(self) -> np.ndarray | None:
+        frames = self.env.render()
+        return picture_in(frames[0]) if frames is not None else None
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _arrays(self, observation) -> list[np.ndarray]:
+        return [np.asarray(leaf.of(observation), leaf.dtype) for leaf in self.leaves]
+
+    def _with_last(self, observation: list[np.ndarray], final) -> list[np.ndarray]:
+        """Where an episode was cut, its last observation in place of the next one's first."""
+        observation = [x.copy() for x in observation]
+        each = isinstance(final, np.ndarray) and final.dtype == object
+        for k, (leaf, x) in enumerate(zip(self.leaves, observation, strict=True)):
+            for i in np.flatnonzero(self.cut):
+                if isinstance(final, list):
+                    x[i] = final[k][i]
+                else:
+                    x[i] = leaf.of(final[i]) if each else leaf.of(final)[i]
+        return observation

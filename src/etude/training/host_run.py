@@ -1,0 +1,126 @@
+"""A training run on a host simulator: rollouts are played outside JAX while the agent learns."""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar
+
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+from etude.acting.collector import Collector, Played
+from etude.acting.host_source import HostSource
+from etude.core.types import Episodes
+from etude.envs import HostTask
+from etude.training.iteration import Training, TrainState, seed_keys
+from etude.training.run import TrainRun
+from etude.training.side_by_side import ByUpdate
+
+
+@dataclasses.dataclass(frozen=True)
+class HostRun(TrainRun[TrainState]):
+    """As `TrainRun`, with experience from a host simulator.
+
+    With a lag of 1, rollout k + 1 is played by the agent as it was before update k, while update k
+    is computed; with none, the two take turns.
+    """
+
+    task: HostTask
+    training: Training
+    collectors: list[Collector] = dataclasses.field(default_factory=list, compare=False)
+    """The one that plays, once there is one."""
+
+    resumed_note: ClassVar[str] = (
+        "Note: {env} keeps no checkpoints of its own: its environments begin new episodes."
+    )
+
+    def notes(self, resumed: bool = False) -> list[str]:
+        return [self.resumed_note.format(env=self.config.env)] if resumed else []
+
+    # --- The programs ----------------------------------------------------------------------------
+
+    def _init(self) -> TrainState:
+        init = jax.vmap(self.training.init_outside, in_axes=(None, 0))
+        return init(self.rule, self._seed_keys)
+
+    @property
+    def _seed_keys(self) -> Key[Array, " seeds"]:
+        return seed_keys(self.config.seed, self.config.seeds)
+
+    def _lower(self) -> dict[str, jax.stages.Lowered]:
+        training, state = self.training, self.shapes()
+        rollout, episodes = jax.eval_shape(jax.vmap(self._blank, out_axes=1), state)
+        axes = (None, 0, 1, 1)
+        learn = jax.jit(jax.vmap(training.learn, in_axes=axes), donate_argnums=1)
+        programs = {"learn": learn.lower(self.rule, state, rollout, episodes)}
+        if self.config.filling_rollouts:
+            fill = jax.jit(jax.vmap(training.remember, in_axes=axes[:3]), donate_argnums=1)
+            programs["fill"] = fill.lower(self.rule, state, rollout)
+        return programs
+
+    def _blank(self, state: TrainState) -> Played:
+        rollout = self.training.blank_rollout(state.learner.agent, None)
+        none = rollout.seam
+        return rollout, Episodes(none, rollout.reward, none.astype(np.int32))
+
+    @cached_property
+    def _leaves(self):
+        """Those that act, apart from those that the next update uses up."""
+        return jax.jit(lambda agent: jax.tree.leaves(jax.tree.map(jax.numpy.copy, agent)))
+
+    @cached_property
+    def _act_keys(self):
+        return jax.jit(jax.vmap(self.training.act_key))
+
+    # --- Playing and learning --------------------------------------------------------------------
+
+    def open_source(self, seed: int) -> HostSource:
+        config = self.config
+        form = jax.tree.structure(self.shapes().learner.agent)
+
+        def unpack(leaves: Sequence[Array]):
+            return jax.tree.unflatten(form, leaves), self.rule.context
+
+        return HostSource(
+            self.task, config.seeds, config.num_envs, unpack, workers=config.workers, seed=seed
+        )
+
+    def _collector(self, done: int) -> Collector:
+        """The one that plays; other episodes are played if a run goes on."""
+        if not self.collectors:
+            seed = int(np.random.SeedSequence([self.config.seed, done]).generate_state(1)[0] // 2)
+            source = self.open_source(seed)
+            self.collectors.append(Collector(source, self.config.step_timeout))
+        return self.collectors[0]
+
+    def close(self) -> None:
+        while self.collectors:
+            self.collectors.pop().close()
+
+    def advance(self, state: TrainState, done: int, number: int) -> tuple[TrainState, ByUpdate]:
+        collector, length = self._collector(done), self.config.rollout
+        if done == 0 and self.config.filling_rollouts:
+            state = self._fill(collector, state)
+        each = []
+        for update in range(done, done + number):
+            act_keys, next_keys = self._act_keys(state.key)
+            if not collector.asked:
+                collector.ask(self._leaves(state.learner.agent), act_keys, length)
+            new, episodes = collector.take()
+            if self.config.lag and update + 1 < self.updates:
+                act_keys, _ = self._act_keys(next_keys)
+                collector.ask(self._leaves(state.learner.agent), act_keys, length)
+            state, metrics = self._compiled["learn"](self.rule, state, new, episodes)
+            each.append(metrics)
+        metrics = jax.tree.map(lambda *xs: np.stack(xs), *jax.device_get(each))
+        self._require_finite(metrics, done)
+        return state, metrics
+
+    def _fill(self, collector: Collector, state: TrainState) -> TrainState:
+        keys = jax.vmap(self.training.fill_keys, out_axes=1)(self._seed_keys)
+        for key in keys:
+            collector.ask(self._leaves(state.learner.agent), key, self.config.rollout)
+        for _ in keys:
+            state = self._compiled["fill"](self.rule, state, collector.take()[0])
+        return state
