@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from etude.core.agent import Agent, Flatten, Heads
+from etude.core.agent import Agent, Heads
 from etude.core.nn import LSTM, Linear
 from etude.core.rule import Loss, Rule, fitted_to
+from etude.core.torso import Flatten
 from etude.core.types import Rollout
 from etude.rules.actor_critic import ActorCritic, ActorCriticTargets, scalar_critic
 from etude.settings import check

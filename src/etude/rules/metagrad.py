@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from etude.core.agent import Agent, Flatten, Heads
+from etude.core.agent import Agent, Heads
 from etude.core.moments import Moments
 from etude.core.rule import Loss, Rule, fitted_to
+from etude.core.torso import Flatten
 from etude.core.types import Context, Rollout
 from etude.rules.actor_critic import ActorCritic, ActorCriticTargets, scalar_critic
 from etude.settings import check, require

@@ -14,6 +14,7 @@ from etude.core.distributions import entropy, log_prob
 from etude.core.moments import Moments
 from etude.core.returns import gae, lambda_returns
 from etude.core.rule import Rule
+from etude.core.torso import Flatten
 from etude.core.types import Metrics, Rollout
 from etude.errors import UserError
 from etude.rules.linear_baseline import linear_values
@@ -74,7 +75,8 @@ class PolicyGradient(Rule[Moments, PolicyGradientTargets]):
         self, agent: Agent, state: Moments, rollout: Rollout
     ) -> tuple[PolicyGradientTargets, Moments]:
         if self.config.baseline == "linear":
-            features = agent.torso.flatten(rollout.observation)
+            one = jax.tree.map(lambda x: x[0, 0], rollout.observation)
+            features = Flatten.like(one)(rollout.observation)
             advantage = rollout.standardised(self._linear_advantage(features, rollout))
         else:
             zeros = jnp.zeros_like(rollout.reward)

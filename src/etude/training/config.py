@@ -6,7 +6,7 @@ import typing
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-from etude.core.config import Memory, NetworkConfig, Optimiser
+from etude.core.config import ConvKind, Memory, NetworkConfig, Optimiser
 from etude.errors import UserError, reason
 from etude.settings import Settings, check, flag, lists_to_tuples
 
@@ -79,7 +79,16 @@ class TrainPlan:
     torso: tuple[int, ...] = (512, 512)
     """Widths of the torso's layers."""
     conv: tuple[int, ...] = ()
-    """Channels of residual convolution stages for image observations."""
+    """Channels of convolutions, for all observations of height × width (× channels). Without any,
+    images of bytes from 32 × 32 pixels on, and grids of symbols from 8 × 8 on, are convolved with
+    16 32 32 channels; all else is flattened."""
+    conv_kind: ConvKind = "residual"
+    """Kind of convolution: residual stages, one per number of channels, or the three layers of the
+    classic network for Atari, with 32 64 64 channels unless --conv has three others."""
+    embedding: int = 16
+    """Size of the vector that stands for each symbol, where symbols are observed."""
+    frame_stack: int = 1
+    """Latest observations of an episode that the network sees together."""
     model: int = 128
     """Size of the action model's LSTM."""
     head: int = 128
@@ -111,6 +120,11 @@ class TrainPlan:
             raise UserError(
                 f"--batch {self.batch} does not make {self.minibatches} equal --minibatches."
             )
+        if self.conv_kind == "classic" and len(self.conv) not in (0, 3):
+            raise UserError(
+                "The classic convolution has three layers: --conv needs three numbers of channels, "
+                f"not {len(self.conv)}."
+            )
 
     @property
     def learn_rule(self) -> bool:
@@ -121,6 +135,9 @@ class TrainPlan:
         return NetworkConfig(
             torso=self.torso,
             conv=self.conv,
+            conv_kind=self.conv_kind,
+            embedding=self.embedding,
+            frame_stack=self.frame_stack,
             model=self.model,
             head=self.head,
             memory=self.memory,
@@ -197,7 +214,7 @@ ONLINE_SETTINGS = tuple(field.name for field in dataclasses.fields(OnlinePlan))
 BASE, ONLINE = _defaults(TrainPlan) | {"learn_rule": False}, _defaults(OnlinePlan)
 """What a setting is if neither the user nor a preset says; further ones of rules that learn."""
 LATER = ("epochs", "minibatches", "memory", "memory_size", "memory_gate")
-LATER += ("lag", "workers", "step_timeout")
+LATER += ("lag", "workers", "step_timeout", "conv_kind", "embedding", "frame_stack")
 """Settings that folders of earlier versions lack; at the time they were as in `BASE`."""
 
 
@@ -239,7 +256,7 @@ def _check_training(settings: TrainRequest | TrainPlan) -> None:
     check(
         settings,
         count="steps seeds batch rollout epochs minibatches replay_capacity model head memory_size "
-        "log_every",
+        "embedding frame_stack log_every",
         seed="seed",
         cost="warmup weight_decay",
         positive="learning_rate max_update step_timeout",
