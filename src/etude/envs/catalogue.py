@@ -23,14 +23,37 @@ class Suite(NamedTuple):
     about: str
     package: str
     """What must be installed, by the name it is imported by."""
+    by_hand: str = ""
+    """How to install it, if it says that it does not go with what Etude needs, though it does."""
 
     @property
     def installed(self) -> bool:
         return importlib.util.find_spec(self.package) is not None
 
 
-SUITES = {"gym": Suite("any Gymnasium id with discrete actions", "gymnasium")}
+SUITES = {
+    "gym": Suite("any Gymnasium id with discrete actions", "gymnasium"),
+    "atari": Suite("the 57 Atari games", "ale_py"),
+    "procgen": Suite(
+        "16 games with levels made by chance",
+        "procgen",
+        "pip install --no-deps procgen-mirror gym3 gym gym-notices && "
+        "pip install cffi filelock imageio cloudpickle",
+    ),
+    "crafter": Suite("survive, gather and build", "crafter"),
+    "craftax": Suite("Crafter in JAX, and more of it", "craftax"),
+    "nethack": Suite("the tasks of the NetHack Learning Environment", "nle"),
+    "minigrid": Suite("MiniGrid and BabyAI, grid worlds", "minigrid"),
+    "xminigrid": Suite("MiniGrid in JAX", "xminigrid"),
+    "jumanji": Suite("puzzles, packing and routing in JAX", "jumanji"),
+    "pgx": Suite("MinAtar and 2048 in JAX", "pgx"),
+}
 """By what stands before the `/` in their environments' names."""
+
+
+def how_to_install(suite: str) -> str:
+    return SUITES[suite].by_hand or f"pip install 'etude[{suite}]'"
+
 
 OURS = {
     "catch": Listed(3, (8, 8), "etude.envs.catch:Catch"),

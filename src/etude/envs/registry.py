@@ -15,7 +15,15 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from etude import plugins
-from etude.envs.catalogue import GYMNAX, OURS, SUITES, TRIALS, require_known, unknown
+from etude.envs.catalogue import (
+    GYMNAX,
+    OURS,
+    SUITES,
+    TRIALS,
+    how_to_install,
+    require_known,
+    unknown,
+)
 from etude.envs.tasks import JaxTask, Playable, Task
 from etude.envs.trials import Trials, as_distribution
 from etude.errors import UserError, reason
@@ -50,7 +58,7 @@ def _make(spec: str, name: str, settings: dict[str, str], others: Iterable[str] 
         raise UserError(f"{name!r} is not an environment: it lacks reset, step or action_space.")
     fields = {k: v for k, v in settings.items() if k not in accepted}
     params = _with_fields(params, fields, split_spec(spec)[0], [*others, *accepted])
-    return _checked(spec, env, params)
+    return checked(spec, env, params)
 
 
 def make_jax(spec: str) -> JaxTask:
@@ -71,7 +79,7 @@ def suite_module(suite: str) -> ModuleType:
     about = SUITES[suite]
     if not about.installed:
         raise UserError(
-            f"{suite}/ needs {about.package}, which is not installed: pip install 'etude[{suite}]'."
+            f"{suite} needs {about.package}, which is not installed: {how_to_install(suite)}."
         )
     return importlib.import_module(f"etude.envs.suites.{suite}")
 
@@ -100,7 +108,7 @@ def _make_trials(spec: str, name: str, settings: dict[str, str]) -> Task:
     env = as_distribution(tasks.env, name.removeprefix(TRIALS))
     arguments = _arguments(accepted, settings, spec)
     try:
-        return _checked(spec, Trials(env, tasks.num_actions, **arguments), None)
+        return checked(spec, Trials(env, tasks.num_actions, **arguments), None)
     except ValueError as error:
         raise UserError(f"Environment {spec!r} cannot be made: {reason(error)}") from None
 
@@ -154,7 +162,7 @@ def _gymnax_factory(name: str) -> Callable[..., Any]:
         raise UserError(f"Environment {name!r} cannot be made: {reason(error)}") from None
 
 
-def _checked(spec: str, env: Playable, params: PyTree) -> Task:
+def checked(spec: str, env: Playable, params: PyTree) -> Task:
     """Looks at the environment's shapes without running it, so that mistakes show at once."""
     limit = getattr(params, "max_steps_in_episode", None)
     if isinstance(limit, int) and limit < 1:
