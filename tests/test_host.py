@@ -116,7 +116,7 @@ def test_true_values_are_fixed_points_however_episodes_begin(open):
 
 def test_what_the_game_says_is_counted_whatever_is_learned_from():
     class Clipped:
-        num_envs, at = 1, None
+        at = None
 
         def reset(self, seed):
             return [np.zeros((1, 2), np.float32)]

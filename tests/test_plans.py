@@ -75,6 +75,9 @@ def test_memory_reaches_the_network():
         (dict(batch=8, minibatches=3), "--batch 8 does not make 3 equal --minibatches"),
         (dict(memory_size=0), "memory_size must be at least 1"),
         (dict(outer="actor_critic"), "--outer is for a rule that learns"),
+        (dict(memory_size=64), "--memory-size is for agents with memory"),
+        (dict(memory_gate=True), "--memory-gate is for agents with memory"),
+        (dict(steps=900, warmup=1000), "--warmup 1000 goes beyond the end of the run, 900 steps"),
     ],
 )
 def test_a_request_that_makes_no_sense_gets_a_sentence(settings, words):

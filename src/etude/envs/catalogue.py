@@ -5,7 +5,7 @@ import importlib.util
 from typing import NamedTuple
 
 from etude.errors import UserError, did_you_mean
-from etude.settings import split_spec
+from etude.settings import malformed, split_spec
 
 
 class Listed(NamedTuple):
@@ -23,14 +23,37 @@ class Suite(NamedTuple):
     about: str
     package: str
     """What must be installed, by the name it is imported by."""
+    by_hand: str = ""
+    """How to install it, if it says that it does not go with what Etude needs, though it does."""
 
     @property
     def installed(self) -> bool:
         return importlib.util.find_spec(self.package) is not None
 
 
-SUITES = {"gym": Suite("any Gymnasium id with discrete actions", "gymnasium")}
+SUITES = {
+    "gym": Suite("any Gymnasium id with discrete actions", "gymnasium"),
+    "atari": Suite("the 57 Atari games", "ale_py"),
+    "procgen": Suite(
+        "16 games with levels made by chance",
+        "procgen",
+        "pip install --no-deps procgen-mirror gym3 gym gym-notices && "
+        "pip install cffi filelock imageio cloudpickle",
+    ),
+    "crafter": Suite("survive, gather and build", "crafter"),
+    "craftax": Suite("Crafter in JAX, and more of it", "craftax"),
+    "nethack": Suite("the tasks of the NetHack Learning Environment", "nle"),
+    "minigrid": Suite("MiniGrid and BabyAI, grid worlds", "minigrid"),
+    "xminigrid": Suite("MiniGrid in JAX", "xminigrid"),
+    "jumanji": Suite("puzzles, packing and routing in JAX", "jumanji"),
+    "pgx": Suite("MinAtar and 2048 in JAX", "pgx"),
+}
 """By what stands before the `/` in their environments' names."""
+
+
+def how_to_install(suite: str) -> str:
+    return SUITES[suite].by_hand or f"pip install 'etude[{suite}]'"
+
 
 OURS = {
     "catch": Listed(3, (8, 8), "etude.envs.catch:Catch"),
@@ -41,6 +64,8 @@ OURS = {
     "random_walk": Listed(1, (5,), "etude.envs.random_walk:RandomWalk"),
     "signal_chain": Listed(1, (10,), "etude.envs.signal_chain:SignalChain"),
 }
+TASKS = "krazy_world", "maze", "bandit", "tabular_mdp"
+"""Those of ours that are distributions of tasks."""
 
 GYMNAX = "gymnax/"
 TRIALS = "trials/"
@@ -78,12 +103,17 @@ def available() -> dict[str, Listed]:
 def require_known(spec: str) -> None:
     """Refuses a name that is certainly a mistake. What gymnax or the user's module holds shows only
     when it is imported."""
-    name = split_spec(spec)[0].removeprefix(TRIALS)
-    suite = name.partition("/")[0]
-    if name not in OURS and not name.startswith(GYMNAX) and ":" not in name and suite not in SUITES:
+    name, _ = split_spec(spec)
+    own_name, colon, rest = name.removeprefix(TRIALS).partition(":")
+    suite = own_name.partition("/")[0]
+    if own_name in OURS or own_name.startswith(GYMNAX):
+        if rest.islower():  # a class, in a module of the same name, would have a capital
+            raise malformed(spec, rest)
+    elif not colon and suite not in SUITES:
         raise unknown(name)
 
 
 def unknown(name: str) -> UserError:
-    hint = did_you_mean(name, available(), "`etude envs` lists them.", cutoff=0.4)
+    names = [*available(), *(TRIALS + tasks for tasks in TASKS)]
+    hint = did_you_mean(name, names, "`etude envs` lists them.", cutoff=0.4)
     return UserError(f"There is no environment {name!r}: {hint}")

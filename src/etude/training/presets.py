@@ -5,8 +5,16 @@ import fnmatch
 from typing import NamedTuple
 
 from etude.errors import UserError
-from etude.settings import Settings, join_spec, split_spec
-from etude.training.config import BASE, ONLINE, ONLINE_SETTINGS, TrainPlan, TrainRequest
+from etude.settings import Settings, flag, join_spec, split_spec
+from etude.text import as_words
+from etude.training.config import (
+    BASE,
+    ONLINE,
+    ONLINE_SETTINGS,
+    TrainPlan,
+    TrainRequest,
+    require_memory,
+)
 
 RULE = "rule"
 """Under this name a preset holds settings of the rule itself."""
@@ -110,16 +118,21 @@ def _presets(rule: str, rule_kind: str, env: str) -> list[tuple[str, Settings]]:
 
 
 def _completed(request: TrainRequest, values: Settings, origins: dict[str, str]) -> Resolved:
-    """With those settings that depend on others."""
+    """With those settings that depend on others. What is asked for must be of use."""
+    require_memory(values["memory"], request.asked)
     if not values["learn_rule"]:
         if needless := [name for name in ONLINE_SETTINGS if name in request.asked]:
             raise UserError(
-                f"--{needless[0].replace('_', '-')} is for a rule that learns while its agents do: "
-                "frodo, metagrad, or another with --learn-rule."
+                f"{flag(needless[0])} is for a rule that learns while its agents do: frodo, "
+                " metagrad, or another with --learn-rule."
             )
     elif "outer_rollout" not in values:
         values["outer_rollout"], origins["outer_rollout"] = values["rollout"], "as rollout"
     plan = TrainPlan.of({"log_every": 1} | values)
+    if plan.warmup > plan.steps:
+        raise UserError(
+            f"--warmup {plan.warmup} goes beyond the end of the run, {plan.steps} steps."
+        )
     if "log_every" not in values:
         plan = dataclasses.replace(plan, log_every=max(1, plan.updates // 100))
         origins["log_every"] = "default, a hundredth of the updates"
@@ -136,7 +149,6 @@ def default_of(name: str) -> str:
     }
     if name in computed:
         return computed[name]
-    value = (BASE | ONLINE)[name]
-    text = " ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
+    text = as_words((BASE | ONLINE)[name])
     varies = name != RULE and any(name in x for by_env in PRESETS.values() for x in by_env.values())
     return f"{text}, or that of a preset" if varies else text

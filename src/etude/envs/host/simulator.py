@@ -15,7 +15,7 @@ class Stepped(NamedTuple):
 
     observation: Leaves
     reward: np.ndarray
-    """What is learned from."""
+    """What is learned from; 0 where the step was skipped."""
     terminated: np.ndarray
     truncated: np.ndarray
     """Where a time limit cut an episode that has not terminated: the observation is its last, and
@@ -34,9 +34,10 @@ class Stepped(NamedTuple):
 class Simulator(Protocol):
     """Copies of an environment, stepped together. What they need is released by `close`."""
 
-    num_envs: int
-    at: int | None
-    """The environment that is being stepped, for whoever waits in vain, if that is known."""
+    @property
+    def at(self) -> int | None:
+        """The environment that is being stepped, for whoever waits in vain, if that is known."""
+        ...
 
     def reset(self, seed: int) -> Leaves:
         """The first observations of new episodes; the seeds of environments follow from this."""

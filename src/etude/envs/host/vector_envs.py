@@ -37,6 +37,7 @@ class VectorEnvs:
         skipped, truncated = self.cut.copy(), truncated & ~terminated
         if self.mode is AutoresetMode.NEXT_STEP:
             self.cut = ended
+            reward, terminated = np.where(skipped, 0.0, reward), terminated & ~skipped
             return Stepped(observation, reward, terminated, truncated, skipped)
         final = info.get("final_obs")
         if self.mode is AutoresetMode.DISABLED and ended.any():

@@ -66,17 +66,17 @@ class Check:
                 trials.trace(any_rule)
 
     def __call__(self, rule: Rule, fresh: bool = False) -> Outcomes:
-        """How agents do under the rule, on seeds that no other check has used if `fresh`."""
+        """How agents do under the rule; if `fresh`, on seeds that no rule was chosen by."""
         return {name: _outcome(trials.train(rule, fresh)) for name, trials in self._trials.items()}
 
-    def baseline(self) -> Outcomes:
+    def baseline(self, fresh: bool = False) -> Outcomes:
         """How the actor-critic does with the same network, batches and step size."""
-        return self(self._actor_critic)
+        return self(self._actor_critic, fresh)
 
-    def untrained(self) -> Outcomes:
+    def untrained(self, fresh: bool = False) -> Outcomes:
         """How agents do that never learn."""
         critic = self._actor_critic
-        return {name: _outcome(trials.play(critic)) for name, trials in self._trials.items()}
+        return {name: _outcome(trials.play(critic, fresh)) for name, trials in self._trials.items()}
 
     def _trials_in(self, training: Training) -> "Trials":
         kind = HostTrials if isinstance(training.task, HostTask) else JaxTrials
@@ -97,8 +97,11 @@ class Trials(abc.ABC):
     def train(self, rule: Rule, fresh: bool) -> EpisodeLog: ...
 
     @abc.abstractmethod
-    def play(self, rule: Rule) -> EpisodeLog:
+    def play(self, rule: Rule, fresh: bool) -> EpisodeLog:
         """Without learning anything."""
+
+
+Program = Callable[[Rule, Key[Array, " seeds"]], EpisodeLog]
 
 
 class JaxTrials(Trials):
@@ -108,19 +111,23 @@ class JaxTrials(Trials):
     def train(self, rule: Rule, fresh: bool) -> EpisodeLog:
         return self._train(rule, self._keys(fresh))
 
-    def play(self, rule: Rule) -> EpisodeLog:
-        return self._program(learn=False)(rule, self._keys())
+    def play(self, rule: Rule, fresh: bool) -> EpisodeLog:
+        return self._play(rule, self._keys(fresh))
 
     @cached_property
-    def _train(self) -> Callable[[Rule, Key[Array, " seeds"]], EpisodeLog]:
+    def _train(self) -> Program:
         return self._program()
+
+    @cached_property
+    def _play(self) -> Program:
+        return self._program(learn=False)
 
     def _keys(self, fresh: bool = False) -> Key[Array, " seeds"]:
         seeds = self.config.check_seeds
         keys = jax.random.split(jax.random.key(self.config.seed), 2 * seeds if fresh else seeds)
         return keys[-seeds:]
 
-    def _program(self, learn: bool = True) -> Callable[[Rule, Key[Array, " seeds"]], EpisodeLog]:
+    def _program(self, learn: bool = True) -> Program:
         updates, training = self.config.check_updates, self.training
 
         def train(rule: Rule, key: PRNGKeyArray) -> EpisodeLog:
@@ -147,8 +154,8 @@ class HostTrials(Trials):
         with closing(self._run(rule, fresh)) as run:
             return advance_to_end(run).state.world.episodes
 
-    def play(self, rule: Rule) -> EpisodeLog:
-        with closing(self._run(rule)) as run:
+    def play(self, rule: Rule, fresh: bool) -> EpisodeLog:
+        with closing(self._run(rule, fresh)) as run:
             return run.played(self.config.check_updates)
 
     @cached_property
@@ -156,7 +163,7 @@ class HostTrials(Trials):
         """One for each form of rule, with programs that serve all others of the form."""
         return {}
 
-    def _run(self, rule: Rule, fresh: bool = False) -> HostRun:
+    def _run(self, rule: Rule, fresh: bool) -> HostRun:
         seed = np.random.SeedSequence([self.config.seed, fresh]).generate_state(1)[0] // 2
         return self._run_like(rule).again(rule, int(seed))
 

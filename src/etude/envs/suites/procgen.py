@@ -1,0 +1,47 @@
+"""Procgen: 16 games with levels made by chance."""
+
+import dataclasses
+from functools import partial
+from typing import Literal
+
+import jax
+import numpy as np
+
+from etude.envs.host.procgen_envs import ACTIONS, GAMES, ProcgenEnvs
+from etude.envs.suites.common import known, settings_from
+from etude.envs.tasks import HostTask
+from etude.settings import check
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcgenSettings:
+    mode: Literal["easy", "hard"] = "easy"
+    levels: int = 200
+    """How many there are; 0 for no end of them, which is how generalisation is tested."""
+    start: int = 0
+    """The first one."""
+
+    def __post_init__(self) -> None:
+        check(self, whole="levels start")
+
+
+def make(spec: str, name: str, settings: dict[str, str]) -> HostTask:
+    known("procgen", name, names())
+    chosen = settings_from(ProcgenSettings(), settings, spec)
+    observation = jax.ShapeDtypeStruct((64, 64, 3), np.uint8)
+    return HostTask(spec, ACTIONS, observation, partial(_open, name, chosen))
+
+
+def names() -> list[str]:
+    return GAMES
+
+
+def _open(game: str, chosen: ProcgenSettings, num_envs: int, workers: int) -> ProcgenEnvs:
+    return ProcgenEnvs(
+        game,
+        num_envs,
+        workers,
+        distribution_mode=chosen.mode,
+        num_levels=chosen.levels,
+        start_level=chosen.start,
+    )
