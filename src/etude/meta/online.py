@@ -117,6 +117,10 @@ class OnlineState(TrainState):
     meta_optimiser_state: PyTree[Array]
     reference_state: PyTree[Array]
 
+    @property
+    def life(self) -> Life:
+        return Life(self.learner, self.reference_state)
+
 
 @dataclasses.dataclass(frozen=True)
 class OnlineTraining:
@@ -152,9 +156,8 @@ class OnlineTraining:
         def play(world: World, life: Life, key: PRNGKeyArray):
             return training.play(life.learner.agent, world, key, context=context)
 
-        life = Life(state.learner, state.reference_state)
         window, world, played = train(
-            self.problem, state.rule, life, state.world, keys, play, recording="each"
+            self.problem, state.rule, state.life, state.world, keys, play, recording="each"
         )
         agent = window.final.learner.agent
         world, last, last_played = training.play(
@@ -196,7 +199,7 @@ class OnlineTraining:
         world, last, last_played = self.problem.training.take_in(
             state.world, last, episodes, replay_key
         )
-        window = recorded.window(Life(state.learner, state.reference_state))
+        window = recorded.window(state.life)
         played = _over_window(stacked(recorded.played), last_played)
         return self._learned(state, key, window, world, last, played)
 

@@ -4,6 +4,7 @@ import dataclasses
 from functools import cached_property
 from typing import ClassVar
 
+import equinox as eqx
 import jax
 import numpy as np
 from jax.stages import Lowered
@@ -111,7 +112,7 @@ class HostOnlineRun(OnlineRun):
 
     def _lower(self) -> dict[str, Lowered]:
         state, outside = self.shapes(), self._outside
-        life = Life(state.learner, state.reference_state)
+        life = jax.eval_shape(lambda state: state.life, state)
         programs, recorded = outside.lower(state.rule, life, state.world)
         length = self.training.problem.online.outer_rollout
         blank = jax.vmap(lambda life: outside.blank(life, length), out_axes=1)
@@ -132,13 +133,13 @@ class HostOnlineRun(OnlineRun):
     def _window(self, state: OnlineState) -> tuple[OnlineState, Metrics]:
         collector, programs = self._collector(state), self._compiled
         outer_keys, _, keys = self._window_keys(state.key)
-        life = Life(state.learner, state.reference_state)
         world, recorded, acting = self._outside.record(
-            programs, state.rule, life, state.world, collector, keys
+            programs, state.rule, state.life, state.world, collector, keys
         )
         length = self.training.problem.online.outer_rollout
         last = collector.play(acting, act_keys(outer_keys), length)
-        return programs["conclude"](dataclasses.replace(state, world=world), recorded, *last)
+        state = eqx.tree_at(lambda s: s.world, state, world)
+        return programs["conclude"](state, recorded, *last)
 
     @cached_property
     def _window_keys(self):

@@ -8,7 +8,7 @@ window that a gradient is taken through.
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -32,6 +32,7 @@ from etude.training.iteration import Training, World
 RESUMED = "Note: {env} keeps no checkpoints of its own: its environments begin new episodes."
 
 
+@runtime_checkable
 class Learns(Protocol):
     """What the updates of a window change, an agent among it."""
 
@@ -119,10 +120,13 @@ class Outside(Generic[State]):
         played = jax.eval_shape(jax.vmap(self.blank, out_axes=1), state)
         arguments = (rule, packed, world, *played, keys)
         *_, made, log = jax.eval_shape(one_update, *arguments)
-        number = self.inner_updates
-        states = [packed] * len(range(0, number, self._chunk))
         programs = {"begin": begin.lower(rule, state), "update": one_update.lower(*arguments)}
-        return programs, Recorded(states, [made] * number, [log] * number, packed)
+        return programs, jax.eval_shape(self._like, packed, made, log)
+
+    def _like(self, packed: Packed[State], made: Update, log: Metrics) -> Recorded[State]:
+        number = self.inner_updates
+        states = [packed] * (number // self._chunk)
+        return Recorded(states, [made] * number, [log] * number, packed)
 
     def record(
         self,
