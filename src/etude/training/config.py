@@ -12,6 +12,7 @@ from etude.settings import Settings, check, flag, lists_to_tuples
 
 Config = TypeVar("Config")
 Schedule = Literal["constant", "cosine"]
+Preset = Literal["laptop", "paper"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,9 @@ class TrainPlan:
     rule: str = "disco103"
     """Update rule, with settings if any: disco103, actor_critic, actor_critic:discount=0.9, ppo,
     policy_gradient, disco, a rule file, or your own as module:Class. `etude rules` lists them."""
+    preset: Preset = "laptop"
+    """What settings are if nothing else says: those that learn on a laptop, or those of the DiscoRL
+    paper, for the suites it names."""
     steps: int = 500_000
     """Environment steps per seed, over all its parallel environments."""
     seed: int = 0
@@ -214,7 +218,7 @@ ONLINE_SETTINGS = tuple(field.name for field in dataclasses.fields(OnlinePlan))
 BASE, ONLINE = _defaults(TrainPlan) | {"learn_rule": False}, _defaults(OnlinePlan)
 """What a setting is if neither the user nor a preset says; further ones of rules that learn."""
 LATER = ("epochs", "minibatches", "memory", "memory_size", "memory_gate")
-LATER += ("lag", "workers", "step_timeout", "conv_kind", "embedding", "frame_stack")
+LATER += ("lag", "workers", "step_timeout", "conv_kind", "embedding", "frame_stack", "preset")
 """Settings that folders of earlier versions lack; at the time they were as in `BASE`."""
 
 

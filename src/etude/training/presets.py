@@ -20,10 +20,21 @@ RULE = "rule"
 """Under this name a preset holds settings of the rule itself."""
 MINATAR = "gymnax/*MinAtar"
 
+OUTSIDE = dict(batch=32, replay_share=0.75, learning_rate=5e-4)
+CLASSIC = dict(conv=(32, 64, 64), conv_kind="classic", torso=(512,))
+STACKED = CLASSIC | dict(frame_stack=4)
+
 # By rule and environment: the patterns that fit are laid over each other in this order.
 PRESETS: dict[str, dict[str, Settings]] = {
     "disco*": {
         "*": dict(batch=64, rollout=28, replay_share=0.9375, learning_rate=1e-3),
+        # One new trajectory in four, where the paper has one in twenty: two cores play little, but
+        # learn from it slowly.
+        "atari/*": STACKED | dict(steps=3_000_000, **OUTSIDE),
+        "procgen/*": CLASSIC | dict(steps=3_000_000, **OUTSIDE),
+        "crafter*": CLASSIC | dict(steps=1_000_000, **OUTSIDE),
+        "nethack/*": dict(conv=(16, 16), torso=(256,), steps=3_000_000, **OUTSIDE),
+        "minigrid/*": dict(torso=(256, 256), steps=500_000, **OUTSIDE),
         # The setting of the released notebook: 2 environments, 1 new trajectory in 32.
         "catch": dict(steps=57_792, replay_share=0.96875, learning_rate=1e-2),
     },
@@ -48,11 +59,34 @@ PRESETS: dict[str, dict[str, Settings]] = {
         "catch": dict(steps=150_000, rollout=16, learning_rate=3e-3),
         MINATAR: dict(steps=1_000_000, batch=64, minibatches=8, learning_rate=3e-3)
         | dict(torso=(128, 128, 64)),
+        "atari/*": STACKED
+        | dict(steps=3_000_000, batch=8, learning_rate=5e-4, rule=dict(clip=0.1)),
+        "procgen/*": CLASSIC | dict(steps=3_000_000, batch=32, learning_rate=5e-4),
+        "crafter*": CLASSIC | dict(steps=1_000_000, learning_rate=5e-4, workers=2),
+        "nethack/*": dict(steps=3_000_000, conv=(16, 16), torso=(256,), learning_rate=5e-4),
+        "minigrid/*": dict(steps=500_000, torso=(256, 256)),
     },
     "policy_gradient": {
         "*": dict(batch=64, rollout=64, learning_rate=1e-3, torso=(128, 128)),
         "catch": dict(steps=200_000, batch=32, rollout=28),
     },
+}
+
+
+PAPER_NETWORK = dict(conv=(256, 384, 384, 256), conv_kind="residual", torso=(768,), model=1024)
+# Of DiscoRL, as far as it says; the network is that of Atari throughout.
+PAPER: dict[str, Settings] = {
+    suite: dict(rollout=28, learning_rate=3e-4, schedule="cosine") | PAPER_NETWORK | settings
+    for suite, settings in {
+        "atari/*": dict(steps=50_000_000, warmup=5_000_000, weight_decay=0.1, frame_stack=4)
+        | dict(batch=96, replay_share=0.95),
+        "crafter*": dict(steps=20_000_000, schedule="constant", weight_decay=0.3, frame_stack=32)
+        | dict(batch=24, replay_share=0.99),
+        "nethack/*": dict(steps=50_000_000, learning_rate=1e-4, warmup=10_000_000)
+        | dict(weight_decay=0.03, frame_stack=4, batch=96, replay_share=0.95, max_update=0.3),
+        "procgen/*": dict(steps=50_000_000, warmup=1_000_000, weight_decay=0.1, frame_stack=4)
+        | dict(batch=192, replay_share=0.9),
+    }.items()
 }
 
 
@@ -89,6 +123,8 @@ def explain(
     rule, given = split_spec(asked.get("rule", BASE["rule"]))
     env, _ = split_spec(asked.get("env", BASE["env"]))
     layers = [("default", BASE | ONLINE), *_presets(rule, rule_kind, env)]
+    if asked.get("preset") == "paper":
+        layers.append(("preset paper", _paper(env)))
     layers += [(f"rule {rule}", {"learn_rule": True} if learns else {})]
     layers += [("rule file", suggested or {}), ("flag", asked)]
     values, origins, rule_settings = {}, {}, {}
@@ -115,6 +151,14 @@ def _presets(rule: str, rule_kind: str, env: str) -> list[tuple[str, Settings]]:
         for env_pattern, settings in by_env.items()
         if fnmatch.fnmatch(env, env_pattern)
     ]
+
+
+def _paper(env: str) -> Settings:
+    found = [settings for pattern, settings in PAPER.items() if fnmatch.fnmatch(env, pattern)]
+    if not found:
+        suites = ", ".join(PAPER)
+        raise UserError(f"--preset paper knows {suites}; of {env} the paper says nothing.")
+    return found[0]
 
 
 def _completed(request: TrainRequest, values: Settings, origins: dict[str, str]) -> Resolved:
