@@ -16,12 +16,13 @@ from etude.core.types import Metrics
 from etude.envs import HostTask, Task
 from etude.errors import UserError
 from etude.meta.online import Life, OnlineState, OnlineTraining
-from etude.meta.outside import RESUMED, Outside, act_keys
+from etude.meta.outside import Outside, act_keys
 from etude.rules import Rule
 from etude.runs.figures import plot_learned
 from etude.runs.folder import RunFolder
 from etude.runs.run import Record
 from etude.training.config import TrainPlan
+from etude.training.host_run import HostRun
 from etude.training.iteration import rule_keys, seed_keys
 from etude.training.run import TrainRun
 from etude.training.side_by_side import ByUpdate
@@ -103,7 +104,7 @@ class HostOnlineRun(OnlineRun):
     """The one that plays, once there is one."""
 
     def notes(self, resumed: bool = False) -> list[str]:
-        return [RESUMED.format(env=self.config.env)] if resumed else []
+        return [HostRun.resumed_note.format(env=self.config.env)] if resumed else []
 
     @cached_property
     def _outside(self) -> Outside[Life]:

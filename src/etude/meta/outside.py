@@ -29,8 +29,6 @@ from etude.meta.gradient import Update, Window, chunk_length, update
 from etude.meta.problem import Problem
 from etude.training.iteration import Training, World
 
-RESUMED = "Note: {env} keeps no checkpoints of its own: its environments begin new episodes."
-
 
 @runtime_checkable
 class Learns(Protocol):

@@ -21,11 +21,11 @@ from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.population import Group, HostGroup, Seat, apply_updates
 from etude.meta.discovery.report import describe, plot_discovery
 from etude.meta.discovery.saved import read_config
-from etude.meta.outside import RESUMED
 from etude.rules import Rule
 from etude.rules.disco.rule import Disco, DiscoConfig
 from etude.runs.folder import RunFolder
 from etude.runs.run import Outcome, Record, Result, Run
+from etude.training.host_run import HostRun
 
 
 class DiscoveryState(eqx.Module):
@@ -160,7 +160,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
 
     def notes(self, resumed: bool = False) -> list[str]:
         outside = [x.task.name for x in self.groups if isinstance(x, HostGroup)] if resumed else []
-        return [RESUMED.format(env=name) for name in outside]
+        return [HostRun.resumed_note.format(env=name) for name in outside]
 
     def describe(self, record: Record) -> str:
         return describe(record, self.updates)
