@@ -155,8 +155,8 @@ def behaviour_is_that_of(agent, rollout) -> bool:
 @pytest.mark.parametrize("memory", ["none", "gru"])
 @pytest.mark.parametrize("collect", ["fresh", "ahead"])
 def test_each_batch_is_played_by_the_agent_as_it_then_is_or_by_the_first(rule, collect, memory):
-    settings = dict(inner_updates=4, learning_rate=0.1, collect=collect, memory=memory)
-    config = DiscoverConfig(**RECURRENT | settings)
+    settings = dict(inner_updates=4, learning_rate=0.1, collect=collect)
+    config = DiscoverConfig(**(TINY if memory == "none" else RECURRENT) | settings)
     group = Group.create(make("catch:rows=4,columns=3"), config)
     keys = jax.random.split(jax.random.key(2), 3)
     member = jax.jit(group.new_member)(rule, keys[0])
