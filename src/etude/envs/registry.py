@@ -5,7 +5,7 @@ import dataclasses
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -62,6 +62,16 @@ def suite_module(suite: str) -> ModuleType:
             f"{suite} needs {about.package}, which is not installed: {how_to_install(suite)}."
         )
     return importlib.import_module(f"etude.envs.suites.{suite}")
+
+
+def listed(suite: str) -> Iterator[tuple[str, Task | UserError]]:
+    """The environments of a suite as they are without settings, or why one cannot be used."""
+    for name in suite_module(suite).names():
+        spec = f"{suite}/{name}" if name else suite
+        try:
+            yield spec, make(spec)
+        except UserError as error:
+            yield spec, error
 
 
 def is_gymnasium(factory: Callable) -> bool:
