@@ -5,6 +5,7 @@ import dataclasses
 import importlib
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import ModuleType
@@ -68,10 +69,15 @@ def listed(suite: str) -> Iterator[tuple[str, Task | UserError]]:
     """The environments of a suite as they are without settings, or why one cannot be used."""
     for name in suite_module(suite).names():
         spec = f"{suite}/{name}" if name else suite
-        try:
-            yield spec, make(spec)
-        except UserError as error:
-            yield spec, error
+        yield spec, _made_or_refused(spec)
+
+
+def _made_or_refused(spec: str) -> Task | UserError:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # Gymnasium's, of versions that are old
+            return make(spec)
+    except UserError as error:
+        return error
 
 
 def is_gymnasium(factory: Callable) -> bool:
