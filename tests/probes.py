@@ -151,6 +151,24 @@ class RecallFirst(Probe):
         return jnp.where(time == self.length - 1, right, 0.0)
 
 
+class CorridorInJax(Probe):
+    """`Corridor` in host_probes.py."""
+
+    end, limit = 3, 7
+
+    def reset_env(self, key, params):
+        state = ProbeState(jnp.zeros(()), jnp.zeros((), jnp.int32))
+        return self.seen(state), state
+
+    def seen(self, state):
+        return jnp.stack([state.observation, state.time.astype(float)])
+
+    def step_env(self, key, state, action, params):
+        state = ProbeState(state.observation + 2 * action - 1, state.time + 1)
+        reward, ended = 0.25 * state.observation, state.observation >= self.end
+        return self.seen(state), state, reward, ended, {}
+
+
 class PoisonedReward(BestAction):
     """Rewards turn to NaN now and then after a while (in about one episode in two thousand)."""
 

@@ -1,11 +1,13 @@
 """The agent's network: built from the heads asked for, on any tree of observations."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from etude.core.agent import Agent, Heads, NetworkConfig
+from etude.core.observations import Symbols
 from etude.errors import UserError
 from etude.runs.storage import named_leaves
 from tests.conftest import random_like
@@ -187,14 +189,107 @@ def test_every_leaf_of_the_conv_torso_gets_gradient():
     assert not dead
 
 
+def test_conv_torso_needs_an_image():
+    with pytest.raises(UserError, match="convolutional torso needs one observation"):
+        make_agent({"a": jnp.zeros(4), "b": jnp.zeros(())}, config=IMAGE_CONFIG)
+
+
+def test_the_classic_convolution_needs_room():
+    config = NetworkConfig(torso=(6,), conv_kind="classic")
+    assert make_agent(jnp.zeros((36, 36, 2)), config=config).torso.conv.outputs == 64
+    with pytest.raises(UserError, match="at least 36 × 36 pixels, not 35 × 40"):
+        make_agent(jnp.zeros((35, 40, 2)), config=config)
+
+
+# --- Observations by kind ------------------------------------------------------------------------
+
+
+def features(observation, seen, **settings) -> np.ndarray:
+    """What the torso's MLP reads."""
+    torso = make_agent(observation, config=NetworkConfig(torso=(1,), **settings)).torso
+    inputs = torso.mlp.layers[0].w.shape[0]
+    identity = (jnp.eye(inputs), jnp.zeros(inputs))
+    torso = eqx.tree_at(lambda t: (t.mlp.layers[0].w, t.mlp.layers[0].b), torso, identity)
+    return np.asarray(jax.jit(lambda torso, seen: torso(seen))(torso, seen))
+
+
+def test_small_images_of_bytes_are_scaled_and_flattened():
+    form = jax.ShapeDtypeStruct((2, 3), jnp.uint8)
+    seen = jnp.asarray([[[0, 51, 255], [102, 1, 0]]], jnp.uint8)
+    np.testing.assert_allclose(features(form, seen), [[0, 0.2, 1, 0.4, 1 / 255, 0]], rtol=1e-6)
+
+
+def test_whole_numbers_are_squashed_and_floats_and_flags_are_not():
+    """ln 2 = 0.693, ln 1001 = 6.909; floats keep their value."""
+    form = {
+        "a": jax.ShapeDtypeStruct((3,), jnp.int32),
+        "b": jax.ShapeDtypeStruct((2,), jnp.float32),
+        "c": jax.ShapeDtypeStruct((), jnp.bool_),
+    }
+    seen = {
+        "a": jnp.array([[0, 1, -1000]]),
+        "b": jnp.array([[7.0, -500.0]]),
+        "c": jnp.array([True]),
+    }
+    expected = [[0.0, 0.693147, -6.908755, 7.0, -500.0, 1.0]]
+    np.testing.assert_allclose(features(form, seen), expected, rtol=1e-5)
+
+
+def test_symbols_are_looked_up():
+    """Each symbol is one row of the table, next to the vectors of other leaves."""
+    form = {"inventory": Symbols((2,), np.int32, 5), "life": jax.ShapeDtypeStruct((), np.float32)}
+    config = NetworkConfig(torso=(1,), embedding=3)
+    table = np.asarray(make_agent(form, config=config).torso.conv["inventory"].embedding)
+    assert table.shape == (5, 3)
+    seen = {"inventory": jnp.array([[4, 0], [1, 1]]), "life": jnp.array([0.5, 2.0])}
+    expected = [[*table[4], *table[0], 0.5], [*table[1], *table[1], 2.0]]
+    np.testing.assert_allclose(features(form, seen, embedding=3), expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
-    "observation",
-    [jnp.zeros(4), {"a": jnp.zeros((4, 4)), "b": jnp.zeros((4, 4))}],
-    ids=["vector", "two images"],
+    "form, settings, kind, outputs",
+    [
+        (jax.ShapeDtypeStruct((32, 32, 3), np.uint8), {}, "ResidualConvNet", 4 * 4 * 32),
+        (jax.ShapeDtypeStruct((31, 40, 3), np.uint8), {}, "Numbers", 31 * 40 * 3),
+        (jax.ShapeDtypeStruct((40, 40, 3), np.float32), {}, "Numbers", 4800),
+        (jax.ShapeDtypeStruct((40, 40), np.float32), dict(conv=(4,)), "ResidualConvNet", 1600),
+        (jax.ShapeDtypeStruct((84, 84), np.uint8), dict(conv_kind="classic"), "Classic", 3136),
+        (Symbols((21, 79), np.int16, 5976), {}, "SymbolNet", 3 * 10 * 32),
+        (Symbols((21, 79), np.int16, 9), dict(conv_kind="classic"), "SymbolNet", 3 * 10 * 32),
+        (Symbols((21, 79), np.int16, 9), dict(conv=(4, 4)), "SymbolNet", 6 * 20 * 4),
+        (Symbols((7, 7, 3), np.uint8, 11), {}, "SymbolNet", 7 * 7 * 3 * 16),
+        (Symbols((7, 7, 3), np.uint8, 11), dict(conv=(5,)), "SymbolNet", 4 * 4 * 5),
+    ],
 )
-def test_conv_torso_needs_one_image(observation):
-    with pytest.raises((ValueError, UserError), match="convolutional torso needs one observation"):
-        make_agent(observation, config=IMAGE_CONFIG)
+def test_leaves_are_encoded_by_kind(form, settings, kind, outputs):
+    config = NetworkConfig(torso=(6,), **settings)
+    torso = jax.eval_shape(lambda: fresh_agent(form, config=config).torso)
+    assert type(torso.conv).__name__.startswith(kind) and torso.conv.outputs == outputs
+    seen = jax.ShapeDtypeStruct((5, 2, *form.shape), form.dtype)
+    assert jax.eval_shape(lambda torso, x: torso(x), torso, seen).shape == (5, 2, 6)
+
+
+NETHACK = {
+    "glyphs": Symbols((10, 12), np.int16, 30),
+    "blstats": jax.ShapeDtypeStruct((5,), np.int32),
+    "message": Symbols((6,), np.uint8, 256),
+    "picture": jax.ShapeDtypeStruct((36, 36, 1), np.uint8),
+}
+
+
+def test_a_dictionary_of_all_kinds_reaches_every_parameter():
+    agent = make_agent(NETHACK, config=NetworkConfig(torso=(6,), conv_kind="classic"))
+    rng = np.random.default_rng(0)
+    seen = {k: jnp.asarray(rng.integers(0, 30, (8, *x.shape)), x.dtype) for k, x in NETHACK.items()}
+    gradient = jax.jit(jax.grad(lambda torso: jnp.sum(torso(seen) ** 2)))(agent.torso)
+    dead = [name for name, x in named_leaves(gradient).items() if not np.any(x)]
+    assert not dead
+    assert "conv.glyphs.conv.stages.0.entry.w" in named_leaves(agent.torso)
+
+
+def test_the_names_of_a_single_image_are_those_of_saved_agents():
+    names = named_leaves(make_agent(jnp.zeros((6, 5)), config=IMAGE_CONFIG))
+    assert "torso.conv.stages.1.blocks.0.1.w" in names
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])

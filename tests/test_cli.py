@@ -136,6 +136,12 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, here, t
         (["discover", "--resume", "nowhere"], "not a run folder"),
         (["discover", "--meta-schedule", "linear"], "linear"),
         (["discover", "--resume", "nowhere", "--agents", "3"], "only --meta-steps can change"),
+        (["train", *SMALL, "--env", "catch:row=5", "--dry-run"], "did you mean 'rows'"),
+        (["train", "--env", "krazy_world:level=eazy", "--dry-run"], "There is no level 'eazy'"),
+        (["train", "--rule", "actor_critic:discoun=1", "--dry-run"], "did you mean 'discount'"),
+        (["discover", "--envs", "catch:row=5", "--dry-run"], "did you mean 'rows'"),
+        (["adapt", "--tasks", "catch", "--dry-run"], "catch is one task"),
+        (["train", "--rule", "/"], "/ holds no rule.npz, as runs of etude train and discover do"),
         (["plot", "nowhere"], "not a run folder"),
         (["plot"], "run"),
         (["adapt", "--tasks", "catch"], "catch is one task, not a distribution"),
@@ -192,6 +198,7 @@ def test_lists(here):
     assert "catch" in listed and "gymnax/Breakout-MinAtar" in listed and "10×10×4" in listed
     listed = here("rules").stdout
     assert "disco103" in listed and "discount=0.99" in listed and "V-trace" in listed
+    assert "ranks" not in listed
 
 
 def test_help_and_settings_wait_for_no_heavy_import(environment, tmp_path):
@@ -224,7 +231,6 @@ print("heavy:", {"jax", "gymnax", "numpy", "matplotlib"} & sys.modules.keys())
         ["train", "--rule", "dsco103"],
         ["discover", "--envs", "katch"],
         ["train", "--resume", "nowhere"],
-        ["train", "--rule", "frodo", "--dry-run"],
     ],
 )
 def test_names_are_known_without_jax(arguments, environment, tmp_path):
@@ -263,7 +269,7 @@ def heavy(code, environment, folder) -> str:
 @pytest.mark.parametrize("command", ["train", "discover", "adapt", "reproduce", "plot", "play"])
 def test_help_says_what_happens_by_default(command, here):
     text = " ".join(here(command, "--help").stdout.replace("│", " ").split())
-    assert "None" not in text and "options options" not in text
+    assert "None" not in text and "options options" not in text and "False" not in text
 
 
 def test_a_dry_run_prints_the_plan_with_origins_and_does_nothing(here, tmp_path):
@@ -273,7 +279,8 @@ def test_a_dry_run_prints_the_plan_with_origins_and_does_nothing(here, tmp_path)
     assert ["steps", "3200", "flag"] in rows and ["torso", "8", "flag"] in rows
     assert ["seed", "0", "default"] in rows
     assert ["learning_rate", "0.003", "preset", "actor_critic", "on", "catch"] in rows
-    assert "100 updates" in result.stdout and "nothing was written" in result.stdout
+    assert ": 1 seed, 8 environments, 100 updates." in result.stdout
+    assert "nothing was written" in result.stdout
     for command, batch in (("discover", "32"), ("adapt", "64")):
         result = here(command, "--seed", 7, "--dry-run")
         rows = [line.split() for line in result.stdout.splitlines()]

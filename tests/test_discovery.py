@@ -231,6 +231,8 @@ def test_a_list_of_environments():
         (dict(from_="metagrad:per_state=true", envs="catch,bandit"), "observations of one form"),
         (dict(conv=(4,), held_out="bandit", check_every=1, from_="metagrad"), "torso needs"),
         (dict(from_="nowhere"), "There is no rule"),
+        (dict(from_="disco103", size="paper"), "--size is for a random rule"),
+        (dict(memory_gate=True), "--memory-gate is for agents with memory"),
         (dict(inner_updates=0), "inner_updates must be"),
         (dict(budgets=()), "budgets must be"),
         (dict(batch=1, replay=0.5), "no room for a replay share"),
@@ -277,7 +279,8 @@ def test_a_check_trains_fresh_agents_as_training_does():
 
 
 class ScriptedCheck(Check):
-    """The start has 0, then 1 after the first check and 0.5 later, and 0.7 on fresh seeds."""
+    """The start has 0, then 1 after the first check and 0.5 later, and 0.7 on fresh seeds, on which
+    the others have a bit more."""
 
     def __init__(self):
         self.returns = iter([0.0, 1.0] + 10 * [0.5])
@@ -285,11 +288,11 @@ class ScriptedCheck(Check):
     def __call__(self, rule, fresh=False):
         return outcomes(**{"catch:rows=4,columns=3": [0.7 if fresh else next(self.returns)]})
 
-    def baseline(self):
-        return outcomes(**{"catch:rows=4,columns=3": [1.0]})
+    def baseline(self, fresh=False):
+        return outcomes(**{"catch:rows=4,columns=3": [1.1 if fresh else 1.0]})
 
-    def untrained(self):
-        return outcomes(**{"catch:rows=4,columns=3": [0.0]})
+    def untrained(self, fresh=False):
+        return outcomes(**{"catch:rows=4,columns=3": [0.1 if fresh else 0.0]})
 
 
 @pytest.fixture(scope="module")
@@ -318,7 +321,10 @@ def test_the_speed_of_the_machine_does_not_decide_what_is_checked(discovery, mon
     assert [r["updates"] for r in records] == [2, 4, 5, 6]
     assert [r["updates"] for r in records if "check" in r] == [2, 4, 6]
     assert (summary["best_meta_step"], summary["best_score"]) == (2, 1.0)
-    assert summary["final_check"]["returns"]["catch:rows=4,columns=3"]["mean"] == 0.7
+    judged = {
+        what: x["catch:rows=4,columns=3"]["mean"] for what, x in summary["final_check"].items()
+    }
+    assert judged == {"returns": 0.7, "start": 0.7, "baseline": 1.1, "untrained": 0.1}
 
 
 def test_the_start_is_kept_if_nothing_better_is_found(discovery, rule):
@@ -419,6 +425,14 @@ def test_folders_of_before_agents_had_memory_are_read(tmp_path):
     assert (config.memory, config.record) == ("none", "nested")
     folder.write_config(dataclasses.asdict(dataclasses.replace(config, memory="lstm")))
     assert read_config(folder) == dataclasses.replace(config, memory="lstm")
+
+
+def test_settings_that_did_nothing_are_no_obstacle(tmp_path):
+    folder = RunFolder.create(str(tmp_path / "run"), "")
+    config = DiscoverConfig(from_="disco103")
+    old = dataclasses.asdict(config) | dict(size="paper", memory_size=64, memory_gate=True)
+    folder.write_config(old)
+    assert read_config(folder) == config
 
 
 def test_the_step_size_of_the_rule_falls_to_nothing():

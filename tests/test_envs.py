@@ -217,7 +217,7 @@ def test_ones_own_environment_is_found_where_one_stands(tmp_path, monkeypatch):
         ("bandit:arms=0", "needs arms"),
         ("random_walk:period=0", "needs states and a period"),
         ("signal_chain:noise=-1", "cannot have length"),
-        ("catch:rows", "There is no environment|no module"),
+        ("catch:rows", "form name=value"),
         ("catch:rows=", "form name=value"),
         ("catch:rows=5,rows=6", "rows is set twice"),
         ("gymnax/Pong", "did you mean 'gymnax/Pong-misc'"),
@@ -245,6 +245,7 @@ def test_a_wrong_environment_gets_a_sentence(spec, words):
 def test_the_table_of_environments_says_what_they_are():
     for name, listed in envs.available().items():
         task = envs.make(name)
+        assert hasattr(task.env, "sample_task") == (name in catalogue.TASKS)
         (observation,) = jax.tree.leaves(task.observation)
         assert (task.num_actions, observation.shape) == (listed.actions, listed.observation), name
         assert jnp.issubdtype(observation.dtype, jnp.number) or observation.dtype == bool

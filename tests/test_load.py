@@ -122,6 +122,12 @@ def test_the_kind_of_a_run_is_in_its_config(config, kind, tmp_path):
     assert folder.settings().keys() == config.keys() - {KIND}
 
 
+@pytest.mark.parametrize("function", [etude.train, etude.discover, etude.adapt])
+def test_an_unknown_setting_gets_a_hint(function):
+    with pytest.raises(UserError, match=f"etude.{function.__name__} has no .* mean 'seed'"):
+        function(sed=3)
+
+
 def test_what_cannot_be_loaded_gets_a_sentence(tmp_path):
     folder = RunFolder.create(str(tmp_path / "run"), "")
     for config, words in (

@@ -1,12 +1,14 @@
 """Agents with memory: unrolled they know what they knew when they acted, and they use it."""
 
 import functools
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import PyTree
 
 from etude.acting.jax_source import JaxSource
 from etude.acting.replay import Replay, join
@@ -14,6 +16,7 @@ from etude.api import train
 from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner, Passes, mean_loss, update
 from etude.core.optim import adam
+from etude.core.types import Rollout
 from etude.envs import make
 from etude.rules.actor_critic import ActorCritic
 from etude.rules.disco.rule import Disco, DiscoConfig
@@ -147,6 +150,89 @@ def test_disco_updates_a_recurrent_agent():
     assert jnp.isfinite(metrics["loss"])
     changed = jax.tree.map(lambda a, b: (a != b).any(), learner.agent.memory, after.agent.memory)
     assert all(jax.tree.leaves(changed))
+
+
+# --- Stacks of frames ----------------------------------------------------------------------------
+
+
+def stacking(number: int, form: PyTree, cell: Literal["none", "gru", "lstm"] = "none") -> Agent:
+    config = NetworkConfig((8, 6), memory=cell, memory_size=7, frame_stack=number)
+    return Agent(form, 2, ActorCritic().heads(2), config, key=jax.random.key(1))
+
+
+def seen_at_random(agent, form, length=9, num_envs=3):
+    """A rollout of random observations, which starts in the middle of episodes."""
+    rng = np.random.default_rng(0)
+    draw = lambda shape, dtype: jnp.asarray(rng.integers(0, 256, shape), dtype)  # noqa: E731
+    observation = jax.tree.map(lambda x: draw((length + 1, num_envs, *x.shape), x.dtype), form)
+    memory = jax.tree.map(lambda x: draw(x.shape, x.dtype)[None], agent.start(num_envs))
+    nothing = jnp.zeros((length, num_envs))
+    terminal, seam = (jnp.asarray(rng.random((length, num_envs)) < 0.2) for _ in range(2))
+    logits, actions = jnp.zeros((length + 1, num_envs, 2)), nothing.astype(int)
+    return Rollout(observation, actions, nothing, terminal, seam, logits, ~seam, memory)
+
+
+@pytest.mark.parametrize("cell", ["none", "gru", "lstm"])
+@pytest.mark.parametrize("number", [1, 4])
+def test_unrolling_stacks_equals_acting_step_by_step(number, cell, x64):
+    form = {"image": jax.ShapeDtypeStruct((3, 4), jnp.uint8), "life": jax.ShapeDtypeStruct((), int)}
+    agent = stacking(number, form, cell)
+    rollout = seen_at_random(agent, form)
+    assert rollout.starts[1:].any()
+    memory, act = jax.tree.map(lambda x: x[0], rollout.memory), jax.jit(Agent.act)
+    for t, expected in enumerate(logits_of(agent, rollout)):
+        observation = jax.tree.map(lambda x, t=t: x[t], rollout.observation)
+        memory, logits = act(agent, memory, observation, rollout.starts[t])
+        np.testing.assert_allclose(logits, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("cell", ["none", "gru"])
+def test_a_source_plays_what_stacks_unroll(cell, x64):
+    """Vectors of CartPole, cut by a time limit, with whatever cell there is."""
+    task = make(CUT)
+    config = NetworkConfig((8, 6), memory=cell, memory_size=7, frame_stack=4)
+    heads = ActorCritic().heads(task.num_actions)
+    agent = Agent(task.observation, task.num_actions, heads, config, key=jax.random.key(1))
+    rollout = played(task, agent)
+    assert agent.torso.mlp.layers[0].w.shape == (16, 8) and rollout.seam.any()
+    logits = logits_of(agent, rollout)
+    np.testing.assert_allclose(logits, rollout.behaviour_logits, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (3, 4, 2), (5,), ()])
+def test_stacks_against_a_plain_loop(shape):
+    """The network sees the last four observations of the episode, the latest last, after zeros."""
+    agent = stacking(4, jax.ShapeDtypeStruct(shape, jnp.uint8))
+    rollout = seen_at_random(agent, jax.ShapeDtypeStruct(shape, jnp.uint8))
+    before, stacks = np.asarray(rollout.memory[0]), []
+    past = [list(before[b]) for b in range(3)]
+    for t in range(10):
+        for b in range(3):
+            if rollout.starts[t, b]:
+                past[b] = [np.zeros(shape, np.uint8)] * 3
+            past[b].append(np.asarray(rollout.observation[t, b]))
+            last = past[b][-4:]
+            joined = np.concatenate(last, -1) if len(shape) % 2 else np.stack(last, -1)
+            stacks.append(joined)
+    stacks = np.stack(stacks).reshape(10, 3, *stacks[0].shape)
+    given = stacking(1, jax.ShapeDtypeStruct(stacks.shape[2:], jnp.uint8))
+    expected = logits_of(
+        given, eqx.tree_at(lambda r: (r.observation, r.memory), rollout, (stacks, None))
+    )
+    np.testing.assert_array_equal(logits_of(agent, rollout), expected)
+
+
+def test_replay_holds_each_frame_once():
+    """1,024 trajectories of 29 Atari observations, seen in stacks of four, in at most 250 MB."""
+    form = jax.ShapeDtypeStruct((84, 84), jnp.uint8)
+
+    def replay():
+        agent = stacking(4, form)
+        rollout = seen_at_random(agent, form, length=28, num_envs=1)
+        return Replay.empty(rollout, 1024)
+
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(replay)))
+    assert (29 + 3) * 1024 * 84 * 84 < size <= 250e6
 
 
 RECALL = "tests.probes:RecallFirst"

@@ -12,14 +12,20 @@ import numpy as np
 import pytest
 
 from etude.core.agent import Agent, NetworkConfig
-from etude.core.learner import Learner
+from etude.core.learner import Learner, loss_gradient
 from etude.core.moments import Moments
 from etude.core.nn import LSTMState
 from etude.core.types import Rollout
 from etude.meta import gradient as estimator
 from etude.meta.discovery.meta_value import MetaValue, MetaValueConfig
 from etude.meta.discovery.problem import Discovery, Lifetime
-from etude.meta.gradient import meta_gradient, nearest_divisor, record, train
+from etude.meta.gradient import (
+    meta_gradient,
+    mixed_mode_gradient,
+    nearest_divisor,
+    record,
+    train,
+)
 from etude.meta.problem import Problem
 from etude.rules.disco.rule import Disco
 from etude.runs.storage import named_leaves
@@ -216,6 +222,16 @@ def test_a_rule_without_the_heads_of_disco(learned_discount):
     assert dead_leaves(expected.gradient) == []
     for recording, mixed_mode in WAYS:
         assert_same(compiled(recording, mixed_mode)(*learned_discount), expected)
+
+
+@pytest.mark.parametrize("gradient", [loss_gradient, mixed_mode_gradient])
+def test_metrics_carry_no_gradient(learned_discount, gradient):
+    rule, lifetime, rollouts, _ = learned_discount
+    learner, rollout = lifetime.learner, jax.tree.map(lambda x: x[0], rollouts)
+    targets, _ = rule.targets(learner.agent, learner.rule_state, rollout)
+    loss = lambda agent: gradient(agent, rule, targets, rollout)[1]["loss"]  # noqa: E731
+    found = jax.jit(jax.grad(loss))(learner.agent)
+    assert dead_leaves(found) == list(named_leaves(found))
 
 
 @pytest.mark.parametrize("few", [0, 8])

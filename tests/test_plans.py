@@ -75,6 +75,9 @@ def test_memory_reaches_the_network():
         (dict(batch=8, minibatches=3), "--batch 8 does not make 3 equal --minibatches"),
         (dict(memory_size=0), "memory_size must be at least 1"),
         (dict(outer="actor_critic"), "--outer is for a rule that learns"),
+        (dict(memory_size=64), "--memory-size is for agents with memory"),
+        (dict(memory_gate=True), "--memory-gate is for agents with memory"),
+        (dict(steps=900, warmup=1000), "--warmup 1000 goes beyond the end of the run, 900 steps"),
     ],
 )
 def test_a_request_that_makes_no_sense_gets_a_sentence(settings, words):
@@ -101,3 +104,17 @@ def test_a_folder_of_an_earlier_version_is_read(tmp_path):
     folder.write_config({k: v for k, v in folder.config().items() if k != "torso"})
     with pytest.raises(UserError, match="makes no sense: it lacks torso"):
         read_plan(folder)
+
+
+def test_the_papers_settings_are_laid_over_those_for_a_laptop():
+    plan, origins = plan_named(TrainRequest(env="atari/Pong", rule="disco103", preset="paper"))
+    assert (plan.conv, plan.torso, plan.model) == ((256, 384, 384, 256), (768,), 1024)
+    assert (plan.batch, plan.num_envs, plan.rollout, plan.frame_stack) == (96, 5, 28, 4)
+    assert (plan.warmup, plan.weight_decay, plan.schedule) == (5_000_000, 0.1, "cosine")
+    assert origins["batch"] == "preset paper"
+    laptop = plan_named(TrainRequest(env="atari/Pong", rule="disco103")).plan
+    assert laptop.conv_kind == "classic" and laptop.preset == "laptop"
+    crafter = plan_named(TrainRequest(env="crafter", rule="disco103", preset="paper")).plan
+    assert crafter.frame_stack == 32 and crafter.schedule == "constant"
+    with pytest.raises(UserError, match="of catch the paper says nothing"):
+        plan_named(TrainRequest(env="catch", preset="paper"))

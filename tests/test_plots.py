@@ -35,10 +35,14 @@ def test_smoothing_keeps_a_constant_and_averages_neighbours():
     np.testing.assert_allclose(smooth(np.array([0.0, 3.0, 0.0, 0.0]), 3), [1.5, 1.0, 1.0, 0.0])
 
 
-def test_a_figure_of_an_unknown_format_gets_a_sentence(tmp_path):
+def test_a_figure_that_cannot_be_written_gets_a_sentence(tmp_path):
     records = [{"updates": 1, "steps": 1, "return": 1.0, "returns": [1.0]}]
-    with pytest.raises(UserError, match="cannot be written to"):
-        plot_curves([("run", records)], tmp_path / "figure.foo")
+    mistakes = {"figure.foo": "Format 'foo'", "none/a.png": "No such file", "": "Is a directory"}
+    for name, words in mistakes.items():
+        with pytest.raises(UserError, match=f"cannot be written to .*: {words}"):
+            plot_curves([("run", records)], tmp_path / name)
+    plot_curves([("run", records)], tmp_path / "figure")
+    assert (tmp_path / "figure").read_bytes()[:4] == b"\x89PNG"
 
 
 @pytest.mark.parametrize(

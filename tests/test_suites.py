@@ -109,12 +109,13 @@ def test_minigrids_symbols_are_as_many_as_it_says(name, capfd):
 
 
 def test_crafter_is_crafter():
-    crafter = pytest.importorskip("crafter")
+    pytest.importorskip("crafter")
+    from etude.envs.host.crafter_env import RepeatableCrafter
 
     class Plain:
         def reset(self, seed=None):
             if seed is not None:
-                self.env = crafter.Env(length=30, seed=seed)
+                self.env = RepeatableCrafter(length=30, seed=seed)
             return self.env.reset(), {}
 
         def step(self, action):
@@ -248,8 +249,10 @@ def test_a_limit_of_frames_cuts_a_game():
     assert [t for t, x in enumerate(cut) if x.skipped.all()] == [20, 40]
     assert [t for t, x in enumerate(cut) if x.over.all()] == [19, 39]
     assert not any(x.terminated.any() for x in cut)
-    for x, y in zip(free[:20], cut[:20], strict=True):
+    for x, y in zip(free[:19], cut[:19], strict=True):
         np.testing.assert_array_equal(x.observation[0], y.observation[0])
+    # The last one is of the same game, but ale-py pools other frames for it.
+    assert 0 <= (free[19].observation[0] != cut[19].observation[0]).mean() < 0.01
     assert (cut[20].observation[0] != cut[19].observation[0]).any()
     assert first[0].shape == (2, 84, 84) and first[0].dtype == np.uint8
 
@@ -357,7 +360,7 @@ def test_craftax_is_cut_by_its_limit_only():
         ("nethack/Challenge:character=@", "nle", "chooses the character itself"),
         ("crafter/Hard", "crafter", "`etude envs crafter` lists them"),
         ("crafter:length=0", "crafter", "length must be at least 1"),
-        ("procgen/coinrun:mode=medium", "procgen", "mode must be one of easy, hard"),
+        ("procgen/coinrun:mode=medium", "procgen", "mode must be easy or hard"),
         ("pgx/go_9x9", "pgx", "game for several players"),
         ("xminigrid/XLand-MiniGrid-R1-9x9", "xminigrid", "needs a set of rules"),
         ("jumanji/TSP-v1:cities=3", "jumanji", "has no settings"),

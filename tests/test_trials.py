@@ -1,6 +1,7 @@
 """Trials: what is seen, what is paid, and that a task lasts as long as its trial."""
 
 import itertools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import pytest
 from etude.acting.jax_source import JaxSource
 from etude.acting.players import Policy
 from etude.envs import make
+from etude.envs.trials import as_distribution
 from etude.errors import UserError
 
 
@@ -83,12 +85,27 @@ def test_expected_rewards_are_paid_where_the_task_knows_them():
 @pytest.mark.parametrize(
     "spec, words",
     [
-        ("trials/catch", "one task, not a distribution of tasks"),
+        ("trials/catch", "distribution of tasks: it lacks `sample_task` and `horizon`"),
+        ("trials/bandit:episodes=0", "1 or more episodes"),
+        ("trials/bandit:explore=-1", "0 or more to explore, not 5 and -1"),
+        ("trials/bandit:episodes", "'episodes' should have the form name=value"),
+        ("trials/maze:expected=true", "is for tasks that tell the mean of each reward"),
+        ("trial/bandit", "did you mean 'trials/bandit'"),
+        ("trials/", "did you mean 'trials/"),
+        ("trials/trials/bandit", "did you mean 'trials/bandit'"),
         ("trials/bandit:episodes=3,explore=3", "nothing would be paid"),
         ("trials/bandits", "did you mean"),
-        ("trials/bandit:arm=3", "no setting 'arm'"),
+        ("trials/bandit:arm=3", "'trials/bandit' has no setting 'arm'; did you mean 'arms'"),
+        ("trials/bandit:episods=3", "no setting 'episods'; did you mean 'episodes'"),
+        ("trials/bandit:x=3", "its settings are: episodes, explore, pairs, expected, arms, pulls"),
     ],
 )
 def test_mistakes_get_a_sentence(spec, words):
     with pytest.raises(UserError, match=words):
         make(spec)
+
+
+def test_what_a_distribution_of_tasks_lacks_is_named():
+    env = SimpleNamespace(sample_task=None, reset_env=None, step_env=None)
+    with pytest.raises(UserError, match=r"mine is one task.* lacks `horizon`\."):
+        as_distribution(env, "mine")

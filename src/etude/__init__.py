@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from etude._malloc import keep_freed_memory
+from etude._process import keep_freed_memory, run_small_programs_at_once
 
 if TYPE_CHECKING:
     from etude import envs, rules
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from etude.training.trained import TrainedAgent
 
 keep_freed_memory()
+run_small_programs_at_once()
 
 __all__ = [
     "Agent",

@@ -20,7 +20,7 @@ from etude.runs import lifecycle
 from etude.runs.folder import RunFolder
 from etude.runs.loop import LoopOptions
 from etude.runs.run import Found, Record, Result, Run, State
-from etude.settings import lists_to_tuples
+from etude.settings import make_config
 from etude.training.config import TrainPlan, TrainRequest
 from etude.training.planning import plan_named, read_plan
 from etude.training.presets import resolve
@@ -46,10 +46,12 @@ def setup(env: str | Task = "catch", rule: str | Rule = "disco103", **settings: 
     """The training run that `train` would do."""
     if not isinstance(env, (str, Task)):
         raise UserError("An environment is a name, or what `etude.envs.make` returns.")
-    request = TrainRequest(
+    request = make_config(
+        TrainRequest,
+        "etude.train",
         env=env if isinstance(env, str) else env.name,
         rule=rule if isinstance(rule, str) else rules.spec_of(rule),
-        **lists_to_tuples(settings),
+        **settings,
     )
     task = None if isinstance(env, str) else env
     if isinstance(rule, str):
@@ -73,7 +75,7 @@ def discover(
         out: Folder to keep the run in, as by `etude discover --out`.
     """
     named, made = (from_, None) if isinstance(from_, str) else (None, from_)
-    config = DiscoverConfig(envs=envs, from_=named, **lists_to_tuples(settings))
+    config = make_config(DiscoverConfig, "etude.discover", envs=envs, from_=named, **settings)
     return _run(DiscoveryRun.create(config, made), out)
 
 
@@ -84,8 +86,8 @@ def adapt(
 
     With `out`, the run is kept in that folder, as by `etude adapt --out`.
     """
-    config = lists_to_tuples(dict(algo=algo, tasks=tasks, **settings))
-    return _run(AdaptRun.create(AdaptConfig(**config)), out)
+    config = make_config(AdaptConfig, "etude.adapt", algo=algo, tasks=tasks, **settings)
+    return _run(AdaptRun.create(config), out)
 
 
 def resume(path: str, end: int | None = None, **options: Unpack[LoopOptions]) -> Result:

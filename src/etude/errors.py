@@ -1,7 +1,8 @@
 """Mistakes a user can mend: one clear sentence, exit code 2, no traceback."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class UserError(Exception):
@@ -11,6 +12,15 @@ class UserError(Exception):
 def reason(error: BaseException) -> str:
     """The first line of what an exception says, or its name if it says nothing."""
     return (str(error).splitlines() or [""])[0].strip() or type(error).__name__
+
+
+@contextmanager
+def disk_errors(what: str) -> Iterator[None]:
+    """Says what the system could not do, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{what}: {error.strerror or error}.") from None
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:

@@ -2,14 +2,16 @@
 with one sentence for each that makes no sense."""
 
 import dataclasses
+import math
 import numbers
 import types
 import typing
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeVar
 
-from etude.errors import UserError
+from etude.errors import UserError, did_you_mean
 
+Config = TypeVar("Config")
 Settings = dict[str, Any]
 """By name, as JSON has them and users write them: what type each has, only its config knows."""
 
@@ -23,11 +25,21 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     for part in tail.split(","):
         key, equals, value = (x.strip() for x in part.partition("="))
         if not (key and equals and value):
-            raise UserError(f"In {spec!r}, {part!r} should have the form name=value.")
+            raise malformed(spec, part)
         if key in settings:
             raise UserError(f"In {spec!r}, {key} is set twice.")
         settings[key] = value
     return name, settings
+
+
+def malformed(spec: str, part: str) -> UserError:
+    return UserError(f"In {spec!r}, {part!r} should have the form name=value.")
+
+
+def unknown_setting(owner: str, key: str, known: Iterable[str]) -> UserError:
+    names = list(known)
+    every = f"its settings are: {', '.join(names) or 'none'}."
+    return UserError(f"{owner} has no setting {key!r}; {did_you_mean(key, names, every)}")
 
 
 def split_specs(text: str) -> list[str]:
@@ -44,6 +56,11 @@ def split_specs(text: str) -> list[str]:
 def join_spec(name: str, settings: dict[str, str]) -> str:
     """What `split_spec` takes apart."""
     return f"{name}:{','.join(f'{k}={v}' for k, v in settings.items())}" if settings else name
+
+
+def flag(name: str) -> str:
+    """The flag of a setting."""
+    return f"--{name.rstrip('_').replace('_', '-')}"
 
 
 Value = int | float | bool | tuple[int, ...] | str
@@ -69,6 +86,14 @@ def lists_to_tuples(fields: Settings) -> Settings:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
 
 
+def make_config(kind: type[Config], owner: str, **settings: object) -> Config:
+    """A dataclass of settings given by name."""
+    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    if unknown := [key for key in settings if key not in names]:
+        raise unknown_setting(owner, unknown[0], names)
+    return kind(**lists_to_tuples(settings))
+
+
 def replace_fields(config: Any, settings: dict[str, str], owner: str) -> Any:
     """A dataclass, of ours or of others, with fields set from text, or a sentence about what does
     not fit."""
@@ -76,8 +101,7 @@ def replace_fields(config: Any, settings: dict[str, str], owner: str) -> Any:
     changes = {}
     for key, text in settings.items():
         if key not in hints:
-            names = ", ".join(f.name for f in dataclasses.fields(config)) or "none"
-            raise UserError(f"{owner} has no setting {key!r}; its settings are: {names}.")
+            raise unknown_setting(owner, key, (f.name for f in dataclasses.fields(config)))
         changes[key] = as_type(text, hints[key], f"{key} of {owner}")
     return dataclasses.replace(config, **changes)
 
@@ -148,18 +172,6 @@ def require(config: object, names: str, holds: Callable[..., object], what: str)
             raise UserError(f"{name} must be {what}, not {value}.")
 
 
-def is_share(x: float | int) -> bool:
-    return 0.0 <= x <= 1.0
-
-
-def is_cost(x: float | int) -> bool:
-    return 0.0 <= x < float("inf")
-
-
-def is_positive(x: float | int) -> bool:
-    return 0.0 < x < float("inf")
-
-
 def is_count(x: int | tuple[int, ...]) -> bool:
     return all(n >= 1 for n in (x if isinstance(x, tuple) else (x,)))
 
@@ -171,10 +183,10 @@ def is_seed(x: int) -> bool:
 SEED_RANGE = "from 0 to 4294967295"
 _RANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "seed": (is_seed, SEED_RANGE),
-    "share": (is_share, "from 0 to 1"),
+    "share": (lambda x: 0 <= x <= 1, "from 0 to 1"),
     "part": (lambda x: 0 <= x < 1, "at least 0 and below 1"),
-    "cost": (is_cost, "0 or more"),
-    "positive": (is_positive, "a positive number"),
+    "cost": (lambda x: 0 <= x < math.inf, "0 or more"),
+    "positive": (lambda x: 0 < x < math.inf, "a positive number"),
     "whole": (lambda x: x >= 0, "0 or more"),
     "lag": (lambda x: x in (0, 1), "0 or 1"),
     "count": (is_count, "at least 1"),

@@ -1,4 +1,18 @@
-"""Numbers in words."""
+"""Numbers and settings in words."""
+
+
+def count(number: int, what: str) -> str:
+    """`1 seed`, `2,000 seeds`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def as_words(value: object) -> str:
+    """A setting's value for a reader."""
+    if isinstance(value, tuple):
+        return " ".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value) or "none"
 
 
 def duration(seconds: float) -> str:

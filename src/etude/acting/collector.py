@@ -77,4 +77,5 @@ class Collector:
 
     def _require_answer(self) -> None:
         if self._overdue():
-            raise self.source.fault(f"no answer within {self.step_timeout:.0f} seconds")
+            seconds = f"{self.step_timeout:g} seconds"
+            raise self.source.fault(f"no answer within {seconds}", self.source.at)

@@ -9,7 +9,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from etude.acting.players import Player
 from etude.core.trees import choose
@@ -18,8 +18,8 @@ from etude.envs.host.simulator import Leaves, Simulator, SimulatorFault, Stepped
 from etude.envs.tasks import HostTask
 from etude.errors import UserError
 
-Acted = tuple[PyTree[Array], PyTree[Array], Int[Array, "S B"], Array]
-"""What was remembered before and after, actions and logits."""
+Acted = tuple[PyTree[Array], PyTree[Array], Float[Array, "S B A"]]
+"""What was remembered before and after, and the logits of the actions."""
 
 
 @dataclasses.dataclass
@@ -73,6 +73,11 @@ class HostSource:
             raise UserError(f"{task.name} cannot be started: {fault}.") from fault
         self._observation: Leaves = self._simulate(partial(self._simulator.reset, seed))
 
+    @property
+    def at(self) -> int | None:
+        """The environment that is being stepped, if that is known."""
+        return self._simulator.at
+
     def close(self) -> None:
         self._simulator.close()
 
@@ -92,32 +97,29 @@ class HostSource:
         self,
         leaves: Sequence[Array],
         memory: PyTree[Array],
-        observation: Leaves,
+        observation: Sequence[Array],
         forget: Bool[Array, "S B"],
-        keys: Key[Array, "S T"],
-        step: Int[Array, ""],
     ) -> Acted:
-        """One step of all players. The keys are those that a `JaxSource` would use."""
+        """One step of all players."""
 
-        def one(leaves, memory, observation, forget, keys):
+        def one(leaves, memory, observation, forget):
             player, context = self._unpack(leaves)
             observation = jax.tree.unflatten(self.form, observation)
             memory = choose(forget, player.start(self.shape[1]), memory)
             told = None if context is None else context(observation)
-            after, logits = player.act(memory, observation, context=told)
-            action_key = jax.random.split(keys[step])[0]
-            return memory, after, jax.random.categorical(action_key, logits), logits
+            return memory, *player.act(memory, observation, context=told)
 
         parted = [x.reshape(*self.shape, *x.shape[1:]) for x in observation]
-        return jax.vmap(one)(leaves, memory, parted, forget, keys)
+        return jax.vmap(one, axis_size=self.shape[0])(leaves, memory, parted, forget)
 
-    def _act_now(self, leaves: Sequence[Array], keys: Key[Array, "S T"], step: int) -> Acted:
+    def _act_now(self, leaves: Sequence[Array]) -> tuple[PyTree[Array], PyTree[Array], np.ndarray]:
         started = time.perf_counter()
-        observation = list(self._observation)
-        acted = self._act(leaves, self._memory, observation, self._forget, keys, np.int32(step))
-        jax.block_until_ready(acted[2])
+        before, after, logits = self._act(
+            leaves, self._memory, list(self._observation), self._forget
+        )
+        logits = np.asarray(logits)
         self.spent.policy += time.perf_counter() - started
-        return acted
+        return before, after, logits
 
     # --- Rollouts --------------------------------------------------------------------------------
 
@@ -126,32 +128,35 @@ class HostSource:
     ) -> tuple[Rollout, Episodes]:
         """`length` steps of every environment."""
         began = time.perf_counter()
-        keys = _step_keys(keys, length)
         if self._memory is None:
             self._memory = self.start(leaves)
+        rows = self._rows_for(length)
+        noise = np.asarray(_gumbel(keys, length, (self.shape[1], self.task.num_actions)))
         memory = self._memory
         for t in range(length):
             if self.stop:
                 raise Stopped
-            before, self._memory, action, logits = self._act_now(leaves, keys, t)
-            rows, memory = self._rows_for(length, logits), before if t == 0 else memory
+            before, self._memory, logits = self._act_now(leaves)
+            memory = before if t == 0 else memory
             rows.saw(t, self._observation, logits)
-            actions = np.asarray(action).reshape(-1)
-            now: Stepped = self._simulate(partial(self._simulator.step, actions))
+            actions = np.argmax(noise[t] + logits, axis=-1).reshape(-1)
             self.steps += 1
-            rows.did(t, action, now, *self._count(now))
+            now: Stepped = self._simulate(partial(self._simulator.step, actions))
+            self._count(rows, t, now)
+            rows.did(t, actions, now)
             self._observation = now.observation
-            self._forget = (now.terminated | now.skipped).reshape(self.shape)
-        rows = self._rows[length]
-        rows.saw(length, self._observation, self._act_now(leaves, keys, length - 1)[3])
+            np.logical_or(now.terminated, now.skipped, out=self._forget.reshape(-1))
+        rows.saw(length, self._observation, self._act_now(leaves)[2])
         self._require_finite(rows)
         rollout = rows.rollout(self.form, jax.tree.map(lambda x: x[None], memory))
         self.spent.total += time.perf_counter() - began
         return rollout, rows.episodes()
 
-    def _rows_for(self, length: int, logits: Array) -> "Rows":
+    def _rows_for(self, length: int) -> "Rows":
         if length not in self._rows:
-            self._rows[length] = Rows.empty(length, self.shape, self._observation, logits)
+            self._rows[length] = Rows.empty(
+                length, self.shape, self._observation, self.task.num_actions
+            )
         return self._rows[length]
 
     def _simulate(self, work: Callable):
@@ -171,33 +176,42 @@ class HostSource:
             f"{self.task.name} failed at step {self.steps} ({which}seed {seed}): {message}."
         )
 
-    def _count(self, now: Stepped) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _count(self, rows: "Rows", t: int, now: Stepped) -> None:
         """Which games are over, and their scores and lengths."""
-        ended = now.terminated | now.truncated if now.over is None else now.over
         self._score += now.reward if now.score is None else now.score
         self._length += ~now.skipped if now.over is None else 1
-        score, length = self._score.copy(), self._length.copy()
-        self._score[ended], self._length[ended] = 0.0, 0
-        return ended, score, length
+        ended, score, length = rows.ended
+        ended[t] = now.terminated | now.truncated if now.over is None else now.over
+        score[t], length[t] = self._score, self._length
+        if ended[t].any():
+            self._score[ended[t]], self._length[ended[t]] = 0.0, 0
 
     def _require_finite(self, rows: "Rows") -> None:
-        for what, x in [("reward", rows.reward), *(("observation", x) for x in rows.observation)]:
+        # A reward belongs to the step that it follows, an observation to the one before it.
+        found = [("reward", 1, rows.reward), *(("observation", 0, x) for x in rows.observation)]
+        for what, after, x in found:
             if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
-                t, player, env, *_ = np.argwhere(~np.isfinite(x))[0].tolist()
-                self.steps += t + 1 - len(rows.reward)
-                value = x[~np.isfinite(x)][0]
-                raise self.fault(f"its {what} is {value}", player * self.shape[1] + env)
+                t, index, *_ = np.argwhere(~np.isfinite(x))[0].tolist()
+                self.steps += t + after - len(rows.reward)
+                raise self.fault(f"its {what} is {x[~np.isfinite(x)][0]}", index)
 
 
-@partial(jax.jit, static_argnums=1)
-def _step_keys(keys: Key[Array, " S"], length: int) -> Key[Array, "S T"]:
-    return jax.vmap(lambda key: jax.random.split(key, length))(keys)
+@partial(jax.jit, static_argnums=(1, 2))
+def _gumbel(keys: Key[Array, " S"], length: int, shape: tuple[int, int]) -> Float[Array, "T S B A"]:
+    """What turns logits into samples, where the largest sum of both is chosen; drawn with the keys
+    that a `JaxSource` would draw actions with."""
+
+    def noise(key: Key[Array, ""]) -> Float[Array, "B A"]:
+        return jax.random.gumbel(jax.random.split(key)[0], shape)
+
+    return jax.vmap(lambda key: jax.vmap(noise)(jax.random.split(key, length)), out_axes=1)(keys)
 
 
 @dataclasses.dataclass
 class Rows:
-    """A rollout while it is being played, on the host: T × S × B."""
+    """A rollout while it is being played, on the host: T × (S · B)."""
 
+    shape: tuple[int, int]
     observation: list[np.ndarray]
     logits: np.ndarray
     action: np.ndarray
@@ -208,13 +222,16 @@ class Rows:
     """Whether a game was over, its score and its length."""
 
     @staticmethod
-    def empty(length: int, shape: tuple[int, int], observation: Leaves, logits: Array) -> "Rows":
+    def empty(length: int, shape: tuple[int, int], observation: Leaves, actions: int) -> "Rows":
+        width = shape[0] * shape[1]
+
         def row(dtype) -> np.ndarray:
-            return np.empty((length, *shape), dtype)
+            return np.empty((length, width), dtype)
 
         return Rows(
-            [np.empty((length + 1, *shape, *x.shape[1:]), x.dtype) for x in observation],
-            np.empty((length + 1, *logits.shape), logits.dtype),
+            shape,
+            [np.empty((length + 1, *x.shape), x.dtype) for x in observation],
+            np.empty((length + 1, *shape, actions), np.float32),
             row(np.int32),
             row(np.float32),
             row(bool),
@@ -222,32 +239,33 @@ class Rows:
             (row(bool), row(np.float32), row(np.int32)),
         )
 
-    def saw(self, t: int, observation: Leaves, logits: Array) -> None:
+    def saw(self, t: int, observation: Leaves, logits: np.ndarray) -> None:
         for row, x in zip(self.observation, observation, strict=True):
-            row[t] = x.reshape(row.shape[1:])
+            row[t] = x
         self.logits[t] = logits
 
-    def did(self, t: int, action: Array, now: Stepped, *ended: np.ndarray) -> None:
-        shape, skipped = self.action.shape[1:], now.skipped
-        self.action[t] = action
-        self.reward[t] = np.where(skipped, 0.0, now.reward).reshape(shape)
-        self.terminal[t] = (now.terminated & ~skipped).reshape(shape)
-        self.seam[t] = skipped.reshape(shape)
-        for row, x in zip(self.ended, ended, strict=True):
-            row[t] = x.reshape(shape)
+    def did(self, t: int, actions: np.ndarray, now: Stepped) -> None:
+        self.action[t] = actions
+        self.reward[t] = now.reward
+        self.terminal[t] = now.terminated
+        self.seam[t] = now.skipped
 
     def episodes(self) -> Episodes:
-        return Episodes(*(jnp.array(x) for x in self.ended))
+        return Episodes(*map(self._moved, self.ended))
 
     def rollout(self, form: jax.tree_util.PyTreeDef, memory: PyTree[Array]) -> Rollout:
-        observation: list = [jnp.array(x) for x in self.observation]
+        seam = self._moved(self.seam)
         return Rollout(
-            observation=jax.tree.unflatten(form, observation),
-            action=jnp.array(self.action),
-            reward=jnp.array(self.reward),
-            terminal=jnp.array(self.terminal),
-            seam=jnp.array(self.seam),
+            observation=jax.tree.unflatten(form, map(self._moved, self.observation)),
+            action=self._moved(self.action),
+            reward=self._moved(self.reward),
+            terminal=self._moved(self.terminal),
+            seam=seam,
             behaviour_logits=jnp.array(self.logits),
-            mask=jnp.array(~self.seam),
+            mask=~seam,
             memory=memory,
         )
+
+    def _moved(self, x: np.ndarray) -> Array:
+        """On the device, T × S × B; a copy, since the next rollout is written over this one."""
+        return jnp.array(x.reshape(len(x), *self.shape, *x.shape[2:]))

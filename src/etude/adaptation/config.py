@@ -4,13 +4,13 @@ import dataclasses
 from typing import Literal
 
 from etude.core.config import Surrogate
+from etude.envs.catalogue import TRIALS
 from etude.errors import UserError
 from etude.settings import Settings, check
 from etude.training.config import Schedule
 
 Algorithm = Literal["maml", "emaml", "rl2", "erl2"]
 GRADIENT_BASED = ("maml", "emaml")
-Outer = Literal["ppo", "pg"]
 Cell = Literal["gru", "lstm"]
 """Of a recurrent policy."""
 
@@ -30,7 +30,7 @@ BY_GRADIENT: Settings = dict(
     steps=2_000_000,
     batch=32,
     episodes=20,
-    epochs=None,
+    epochs=4,
     torso=(64, 64),
     inner_steps=1,
     inner_rate=5.0,
@@ -38,7 +38,6 @@ BY_GRADIENT: Settings = dict(
     surrogate="lvc",
     first_order=False,
     exploration=None,
-    outer="ppo",
 )
 """What is left out, by family; None if it depends on other settings. A setting that only one of
 them has is refused by the other."""
@@ -79,7 +78,7 @@ class AdaptConfig:
     clip: float = 0.2
     """PPO: how far from 1 the ratio of the new policy to the one that acted may go."""
     epochs: int | None = None
-    """Passes over each batch (4; with --outer pg: 1)."""
+    """Passes over each batch (4)."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
 
@@ -91,8 +90,8 @@ class AdaptConfig:
     """rl2, erl2: whether products of observation, action and reward are observed and the memory is
     gated; learns faster where observations are of few symbols."""
     expected: bool = False
-    """rl2, erl2: whether to learn from the mean of each reward where the task knows it, which is
-    less noisy; the agent still sees the reward drawn."""
+    """rl2, erl2: whether to learn from the mean of each reward, which is less noisy, if the tasks
+    know it (bandit, tabular_mdp); the agent still sees the reward drawn."""
     explore: int | None = None
     """rl2, erl2: how many of a trial's first episodes are for exploring (3): neither counts them in
     its score, and erl2 does not learn from their rewards."""
@@ -115,9 +114,6 @@ class AdaptConfig:
     """maml, emaml: whether to drop second derivatives (first-order MAML)."""
     exploration: float | None = None
     """emaml: weight of its exploration term (1); 0 is MAML."""
-    outer: Outer | None = None
-    """maml, emaml: how the start is learned, ppo (the default) or pg (policy gradient, one
-    epoch)."""
     log_every: int | None = None
     """Updates per line of metrics."""
 
@@ -132,6 +128,9 @@ class AdaptConfig:
             positive="learning_rate clip inner_rate",
             share="discount td_lambda",
         )
+        if self.tasks.startswith(TRIALS):
+            plain = self.tasks.removeprefix(TRIALS)
+            raise UserError(f"Trials are made of --tasks: name {plain} without {TRIALS}.")
 
     @property
     def by_gradient(self) -> bool:
@@ -152,7 +151,6 @@ class AdaptConfig:
         values = own | given
         if self.by_gradient:
             depending: Settings = dict(exploration=1.0 if self.algo == "emaml" else 0.0)
-            depending |= dict(epochs=1 if values["outer"] == "pg" else 4)
         else:
             depending = dict(explore=min(3, values["episodes"] - 1))
         values |= depending | given
@@ -170,8 +168,6 @@ def _check_gradient(values: Settings) -> None:
         raise UserError("MAML with an exploration term is E-MAML: --algo emaml.")
     if values["exploration"] > 0 and values["batch"] < 2:
         raise UserError("E-MAML compares the outcomes of tasks: --batch must be at least 2.")
-    if values["outer"] == "pg" and values["epochs"] > 1:
-        raise UserError("A policy gradient learns from a batch once: epochs must be 1.")
 
 
 def _check_recurrent(values: Settings) -> None:

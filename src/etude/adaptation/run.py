@@ -18,8 +18,7 @@ from etude.adaptation.rl2 import Recurrent
 from etude.adaptation.saved import read_config
 from etude.core.types import Metrics
 from etude.envs import JaxTask
-from etude.envs.trials import TaskDistribution
-from etude.errors import UserError
+from etude.envs.trials import as_distribution
 from etude.runs.figures import draw_band, figure_file, tidy
 from etude.runs.folder import RunFolder
 from etude.runs.run import Outcome, Record, Result
@@ -59,11 +58,7 @@ class AdaptRun(SideBySide[AdaptState, AdaptResult]):
     def untraced(cls, config: AdaptConfig) -> "AdaptRun":
         config = config.filled()
         task = envs.make_jax(config.tasks)
-        if not isinstance(task.env, TaskDistribution):
-            raise UserError(
-                f"{config.tasks} is one task, not a distribution of tasks: it lacks `sample_task` "
-                "or `horizon`."
-            )
+        as_distribution(task.env, config.tasks)
         return cls(config, make_method(task, config))
 
     @classmethod

@@ -6,10 +6,13 @@ from etude.adaptation.config import AdaptConfig
 from etude.runs.folder import RunFolder
 from etude.training.config import from_json, later_end
 
+DROPPED = ("outer",)
+"""Settings of earlier versions that said nothing beside the others: `pg` was one epoch."""
+
 
 def read_config(folder: RunFolder, steps: int | None = None) -> AdaptConfig:
     """Those of a run that goes on to its own end, or to a later one."""
-    saved = {k: v for k, v in folder.settings().items() if v is not None}
+    saved = {k: v for k, v in folder.settings().items() if v is not None and k not in DROPPED}
     config = from_json(AdaptConfig, saved)
     if steps is None or config.steps is None:
         return config

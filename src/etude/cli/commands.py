@@ -18,7 +18,7 @@ from etude.cli.source import classes_in, fields_in, first_line
 from etude.errors import UserError, did_you_mean, reason
 from etude.meta.discovery.config import DiscoverConfig
 from etude.settings import SEED_RANGE, Settings, is_seed
-from etude.text import duration
+from etude.text import count, duration
 from etude.training.config import TrainRequest
 from etude.training.presets import default_of
 
@@ -54,8 +54,8 @@ def train(
     else:
         plan, origins = read_plan(asked.folder, asked.later_end), None
     about = (
-        f"Training {plan.rule} on {plan.env}: {plan.seeds} seed(s), {plan.num_envs} environments, "
-        f"{plan.updates:,} updates."
+        f"Training {plan.rule} on {plan.env}: {count(plan.seeds, 'seed')}, "
+        f"{count(plan.num_envs, 'environment')}, {count(plan.updates, 'update')}."
     )
     kind = "online" if plan.learn_rule else "train"
     asked.show_or_run(kind, plan, plan.settings(), about, origins)
@@ -83,8 +83,8 @@ def discover(
     else:
         config = read_config(asked.folder, asked.later_end)
     about = (
-        f"Discovering a rule on {', '.join(config.env_names)}: {config.agents} agents, "
-        f"{config.inner_updates} inner updates, {config.meta_steps:,} meta-steps."
+        f"Discovering a rule on {', '.join(config.env_names)}: {count(config.agents, 'agent')}, "
+        f"{count(config.inner_updates, 'inner update')}, {count(config.meta_steps, 'meta-step')}."
     )
     asked.show_or_run("discover", config, dataclasses.asdict(config), about)
 
@@ -112,11 +112,12 @@ def adapt(
         envs.require_known(config.tasks)
     else:
         config = read_config(asked.folder, asked.later_end)
+    settings = config.settings()
     about = (
-        f"Learning to adapt by {config.algo} on {config.tasks}: {config.seeds} seed(s), "
-        f"{config.steps:,} steps, {config.batch} tasks per update."
+        f"Learning to adapt by {config.algo} on {config.tasks}: {count(config.seeds, 'seed')}, "
+        f"{config.steps:,} steps, {count(settings['batch'], 'task')} per update."
     )
-    asked.show_or_run("adapt", config, config.settings(), about)
+    asked.show_or_run("adapt", config, settings, about)
 
 
 def _test_adaptation(path: str, given: Settings, of_run: Settings) -> None:
@@ -167,6 +168,10 @@ class Asked:
         from etude.cli.terminal import print_plan, say
 
         if self.options.dry_run:
+            if self.folder is None:
+                from etude.cli.running import try_out
+
+                try_out(config)
             elsewhere = "default" if self.folder is None else "run folder"
             plain = {name: "flag" if name in self.given else elsewhere for name in settings}
             return print_plan(about, settings, origins or plain)
@@ -183,11 +188,11 @@ MOST_SEED = 1_000_000
 @app.command
 def reproduce(
     name: Annotated[tyro.conf.Positional[str], no_default("a list of them")] = "",
-    quick: bool = False,
+    quick: Annotated[bool, no_default("no")] = False,
     seeds: Annotated[int | None, no_default("10, or 3 where a training takes long")] = None,
     seed: int = 0,
     out: Annotated[str | None, no_default("a new one under runs/")] = None,
-    list_: Annotated[bool, tyro.conf.arg(name="list")] = False,
+    list_: Annotated[bool, tyro.conf.arg(name="list", help_behavior_hint="")] = False,
 ) -> None:
     """Rerun a published experiment: its figure, and a verdict on each of its claims.
 
@@ -289,8 +294,8 @@ def play(
     episodes: Annotated[int | None, no_default("3, or all of a trial")] = None,
     seed: int = 0,
     agent: int = 0,
-    greedy: bool = False,
-    show: bool = False,
+    greedy: Annotated[bool, no_default("no")] = False,
+    show: Annotated[bool, no_default("no")] = False,
 ) -> None:
     """Save an animation of a trained agent, or of one that adapts to a fresh task.
 

@@ -19,7 +19,7 @@ from etude.adaptation.config import GRADIENT_BASED
 from etude.api import load
 from etude.core.types import Context
 from etude.envs import HostTask, JaxTask, Task, pictures
-from etude.errors import UserError, reason
+from etude.errors import UserError, disk_errors, reason
 from etude.kinds import kind_in, open_folder
 from etude.runs.folder import RunFolder
 
@@ -55,7 +55,8 @@ def plan(folder: RunFolder, episodes: int | None) -> tuple[int, str]:
         return episodes or 3, "; the first is before adapting"
     number: int = episodes or config["episodes"]
     explore = min(number, config["explore"])
-    return number, f"; the first {explore} are to explore" if explore else ""
+    first = "is" if explore == 1 else f"{explore} are"
+    return number, f"; the first {first} to explore" if explore else ""
 
 
 Film = tuple[list[np.ndarray], list[bool], list[float]]
@@ -194,12 +195,10 @@ def write_gif(frames: list[np.ndarray], ends: list[bool], path: Path) -> None:
 
     images = [Image.fromarray(x) for x in frames]
     durations = [END_MS if end else FRAME_MS for end in ends]
-    try:
+    with disk_errors(f"The animation cannot be written to {path}"):
         images[0].save(
             path, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0
         )
-    except OSError as error:
-        raise UserError(f"The animation cannot be written to {path}: {error.strerror}.") from None
 
 
 def show_in_terminal(frames: list[np.ndarray], columns: int = 40) -> None:

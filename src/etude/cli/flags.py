@@ -15,6 +15,7 @@ import tyro
 
 from etude.cli.source import classes_in, fields_in
 from etude.settings import Settings
+from etude.text import as_words
 
 
 class Flags:
@@ -44,12 +45,3 @@ def _flags_type(settings: object, default_of: Callable[[str], str]) -> type[Flag
         fields.append((name, Annotated[hint | None, argument], dataclasses.field(default=None)))
     about = {"__doc__": inspect.getdoc(kind)}
     return dataclasses.make_dataclass(kind.__name__, fields, bases=(Flags,), namespace=about)
-
-
-def as_words(value: object) -> str:
-    """A setting's value for a reader."""
-    if isinstance(value, tuple):
-        return " ".join(map(str, value)) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value) or "none"

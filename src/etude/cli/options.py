@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 
 from etude.errors import UserError
+from etude.settings import flag
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,11 +40,7 @@ OF_THE_COMMAND = {"resume", "dry_run", "checkpoint_seconds", "tensorboard"}
 def refuse_flags_but(*changeable: str, given: list[str]) -> None:
     """Where a run is named, even a flag that repeats a default would say something about it."""
     if wrong := [name for name in given if name not in (*changeable, *OF_THE_COMMAND)]:
-        flags = " and ".join(map(_flag, changeable))
+        flags = " and ".join(map(flag, changeable))
         raise UserError(
-            f"A run keeps its own settings: only {flags} can change here, not {_flag(wrong[0])}."
+            f"A run keeps its own settings: only {flags} can change here, not {flag(wrong[0])}."
         )
-
-
-def _flag(name: str) -> str:
-    return f"--{name.rstrip('_').replace('_', '-')}"

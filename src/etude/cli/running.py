@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import NoReturn, TypeVar
 
-from etude import kinds
+from etude import envs, kinds, rules
 from etude.adaptation import run as adaptation
 from etude.adaptation.config import AdaptConfig
 from etude.api import reopen
@@ -25,9 +25,12 @@ from etude.cli.terminal import (
     say,
 )
 from etude.errors import UserError
+from etude.meta.discovery.config import DiscoverConfig
+from etude.meta.discovery.run import start_maker
 from etude.runs.folder import Record, RunFolder
 from etude.runs.lifecycle import execute, start
 from etude.settings import Settings
+from etude.training.config import TrainPlan
 
 Made = TypeVar("Made")
 PRINT = {"train": print_training, "discover": print_discovery, "adapt": print_adaptation}
@@ -61,6 +64,18 @@ def run(kind: str, config: object, options: RunOptions, end: int | None) -> None
         say(f"{how} Go on with: etude {command} --resume {folder.path}")
         sys.exit(130)
     PRINT[command](result.summary, folder)
+
+
+def try_out(config: object) -> None:
+    """Makes what a new run needs, so that a dry run finds the same mistakes; a rule's published
+    weights are not fetched."""
+    if isinstance(config, TrainPlan):
+        rules.maker(config.rule, envs.make(config.env).observation)
+    elif isinstance(config, DiscoverConfig):
+        names = config.env_names + config.held_out_names
+        start_maker(config, [envs.make_jax(name) for name in names])
+    elif isinstance(config, AdaptConfig):
+        adaptation.AdaptRun.untraced(config)
 
 
 def test_adaptation(folder: RunFolder, given: Settings) -> None:

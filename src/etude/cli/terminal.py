@@ -7,13 +7,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from etude.cli.flags import as_words
 from etude.cli.source import classes_in, first_line
 from etude.envs.catalogue import Listed, Suite, how_to_install
 from etude.errors import UserError
 from etude.runs.folder import Record, RunFolder
 from etude.settings import Settings
-from etude.text import duration
+from etude.text import as_words, count, duration
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -60,6 +59,7 @@ def print_training(summary: Record, folder: RunFolder) -> None:
 
 def print_discovery(summary: Record, folder: RunFolder) -> None:
     if check := summary["final_check"]:
+        say("Fresh agents, all on the same seeds, which had no part in the choice of the rule:")
         header = "fresh agents in,untrained,first rule,rule kept,95% interval,actor-critic"
         rows = []
         for name, kept in check["returns"].items():
@@ -78,7 +78,7 @@ def print_scores(scores: Record) -> None:
         rows = {"in a trial": scores["after"]}
     print_table(
         ((label, _figure(score["mean"]), _interval(score)) for label, score in rows.items()),
-        f"on {scores['fresh_tasks']} fresh tasks",
+        f"on {count(scores['fresh_tasks'], 'fresh task')}",
         "return",
         "95% interval",
     )

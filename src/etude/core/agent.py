@@ -1,33 +1,25 @@
 """The agent: a network built from the heads a rule asks for."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from etude.core.config import NetworkConfig
-from etude.core.memory import Memory
-from etude.core.nn import LSTM, MLP, Gates, Inputs, Linear, ResidualConvNet, lstm_transition
+from etude.core.memory import FrameStack, Memory
+from etude.core.nn import LSTM, MLP, Gates, Linear, lstm_transition
+from etude.core.torso import Embedding, Told, Torso, stacked
 from etude.core.trees import choose
 from etude.core.types import Predictions, Rollout
 
 Summary = TypeVar("Summary")
 
-Embedding = Float[Array, "*batch embedding"]
-Told = Float[Array, "*batch_or_none numbers"] | None
-"""What an agent is told of its rule, if it expects that: in each state, or in all alike."""
-
 HEAD_STD = 1e-2
 """Initial weight std of the heads on the torso: the first policy is close to uniform."""
-
-CONTEXT_SIZE = 16
-"""Size of the embedding of what an agent is told of its rule (arXiv 1805.09801)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,72 +30,6 @@ class Heads:
     action: Mapping[str, int] = dataclasses.field(default_factory=dict)
     context: int = 0
     """How many numbers the agent is told of the rule in each state."""
-
-
-class Flatten(eqx.Module):
-    """Every leaf of an observation flattened, and all of them joined."""
-
-    size: int = eqx.field(static=True)
-    ranks: tuple[int, ...] = eqx.field(static=True)
-    """The number of axes of each leaf: all axes before those are batch."""
-
-    @staticmethod
-    def like(observation: PyTree) -> "Flatten":
-        """For observations of this form, which has no batch axes."""
-        shapes = [leaf.shape for leaf in jax.tree.leaves(observation)]
-        return Flatten(sum(map(math.prod, shapes)), tuple(map(len, shapes)))
-
-    def __call__(self, observation: PyTree, dtype: DTypeLike = float) -> Inputs:
-        flat = [
-            x.astype(dtype).reshape(*x.shape[: x.ndim - rank], -1)
-            for x, rank in zip(jax.tree.leaves(observation), self.ranks, strict=True)
-        ]
-        return flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=-1)
-
-
-class Torso(eqx.Module):
-    """Every observation leaf flattened and joined, then an MLP; images may be convolved first."""
-
-    mlp: MLP
-    conv: ResidualConvNet | None
-    flatten: Flatten
-    context: Linear | None
-    """Embeds what the agent is told of its rule."""
-
-    def __init__(
-        self, observation: PyTree, config: NetworkConfig, context: int = 0, *, key: PRNGKeyArray
-    ):
-        conv_key, mlp_key = jax.random.split(key)
-        self.flatten = Flatten.like(observation)
-        self.conv, self.context = None, None
-        inputs = self.flatten.size
-        if config.conv:
-            shapes = [leaf.shape for leaf in jax.tree.leaves(observation)]
-            if len(shapes) != 1 or len(shapes[0]) not in (2, 3):
-                raise ValueError(
-                    f"A convolutional torso needs one observation of height × width (× channels), "
-                    f"not {', '.join(map(str, shapes))}."
-                )
-            self.conv = ResidualConvNet(shapes[0], config.conv, key=conv_key)
-            inputs = self.conv.outputs
-        if context:
-            self.context = Linear(context, CONTEXT_SIZE, key=jax.random.fold_in(key, 0))
-            inputs += CONTEXT_SIZE
-        self.mlp = MLP(inputs, config.torso, config.tanh, key=mlp_key)
-
-    def __call__(self, observation: PyTree, context: Told = None) -> Embedding:
-        dtype = self.mlp.layers[0].w.dtype
-        if self.conv is not None:
-            (image,) = jax.tree.leaves(observation)
-            x = jax.nn.relu(self.conv(image.astype(dtype)))
-        else:
-            x = self.flatten(observation, dtype)
-        if self.context is not None:
-            assert context is not None, "an agent that expects to be told of its rule was not"
-            told = self.context(jax.lax.stop_gradient(context))
-            told = jnp.broadcast_to(told, (*x.shape[:-1], CONTEXT_SIZE))
-            x = jnp.concatenate([x, told], axis=-1)
-        return self.mlp(x)
 
 
 class ModelStart(NamedTuple):
@@ -145,6 +71,7 @@ class Agent(eqx.Module):
     """Policy and predictions θ: `unroll` a rollout, then ask what the rule needs to know."""
 
     torso: Torso
+    frames: FrameStack | None
     memory: Memory | None
     head: dict[str, Linear]
     model: ActionModel | None
@@ -159,11 +86,15 @@ class Agent(eqx.Module):
         *,
         key: PRNGKeyArray,
     ):
-        """`observation`: arrays or `ShapeDtypeStruct`s of one observation, without batch axes."""
+        """`observation`: the form of one observation, without batch axes: a tree of arrays,
+        `ShapeDtypeStruct`s or `Symbols`."""
         torso_key, model_key, *head_keys = jax.random.split(key, 2 + len(heads.state))
         self.num_actions = num_actions
-        self.torso = Torso(observation, config, heads.context, key=torso_key)
-        self.memory = None
+        seen = stacked(observation, config.frame_stack)
+        self.torso = Torso(seen, config, heads.context, key=torso_key)
+        self.frames, self.memory = None, None
+        if config.frame_stack > 1:
+            self.frames = FrameStack(observation, config.frame_stack)
         if config.memory != "none":
             self.memory = Memory(config, key=jax.random.fold_in(torso_key, 1))
         self.head = {
@@ -176,7 +107,19 @@ class Agent(eqx.Module):
 
     def start(self, *batch: int) -> PyTree[Array]:
         """What is remembered at the start of an episode; without memory, a tree without leaves."""
-        return None if self.memory is None else self.memory.start(*batch)
+        frames = None if self.frames is None else self.frames.start(*batch)
+        return self._remembered(frames, None if self.memory is None else self.memory.start(*batch))
+
+    def _remembered(self, frames: PyTree[Array], state: PyTree[Array]) -> PyTree[Array]:
+        """What is remembered, of the latest observations and the state of the recurrent cell: both
+        of them, or the only one that there is."""
+        return state if self.frames is None else frames if self.memory is None else (frames, state)
+
+    def _parts(self, memory: PyTree[Array]) -> tuple[PyTree[Array], PyTree[Array]]:
+        """What `_remembered` put together."""
+        if self.frames is not None and self.memory is not None:
+            return memory
+        return (None, memory) if self.frames is None else (memory, None)
 
     def act(
         self,
@@ -194,20 +137,27 @@ class Agent(eqx.Module):
             first: Where a new episode begins, so that all is forgotten before; by default nowhere.
             context: What the agent is told of its rule.
         """
+        if first is not None:
+            memory = choose(first, self.start(*first.shape), memory)
+        frames, state = self._parts(memory)
+        if self.frames is not None:
+            frames, observation = self.frames.step(frames, observation)
         embedding = self.torso(observation, context)
         if self.memory is not None:
-            if first is not None:
-                memory = choose(first, self.start(*first.shape), memory)
-            memory, embedding = self.memory.step(memory, embedding)
-        return memory, self.head["pi"](embedding)
+            state, embedding = self.memory.step(state, embedding)
+        return self._remembered(frames, state), self.head["pi"](embedding)
 
     def unroll(self, rollout: Rollout) -> Float[Array, "T1 B embedding"]:
         """The embeddings of all observations of a rollout, each with what was then remembered."""
-        features = self.torso(rollout.observation, rollout.context)
+        observation, before = rollout.observation, (None, None)
+        if self.frames is not None or self.memory is not None:
+            before = self._parts(jax.tree.map(lambda x: x[0], rollout.memory))
+        if self.frames is not None:
+            observation = self.frames.unroll(before[0], observation, rollout.starts)
+        features = self.torso(observation, rollout.context)
         if self.memory is None:
             return features
-        before = jax.tree.map(lambda x: x[0], rollout.memory)
-        return self.memory.unroll(before, features, rollout.starts)
+        return self.memory.unroll(before[1], features, rollout.starts)
 
     def logits(self, rollout: Rollout) -> Float[Array, "T1 B A"]:
         """The policy at all observations of a rollout."""

@@ -44,11 +44,12 @@ def mean_loss(
 def loss_gradient(
     agent: Agent, rule: Rule, targets: PyTree, rollout: Rollout
 ) -> tuple[Agent, Metrics]:
-    """The gradient of `mean_loss` with respect to the agent, and scalars to log."""
+    """The gradient of `mean_loss` with respect to the agent, and scalars to log, which carry no
+    gradient."""
     (loss, metrics), gradient = jax.value_and_grad(mean_loss, has_aux=True)(
         agent, rule, targets, rollout
     )
-    return gradient, {"loss": loss, **metrics}
+    return gradient, jax.lax.stop_gradient({"loss": loss, **metrics})
 
 
 Gradient = Callable[[Agent, Rule, PyTree, Rollout], tuple[Agent, Metrics]]

@@ -10,7 +10,10 @@ from typing import NamedTuple, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Num, PRNGKeyArray
+
+from etude.core.convolution import convolve, convolve_strided, max_pool
+from etude.errors import UserError
 
 Layer = TypeVar("Layer")
 
@@ -169,20 +172,37 @@ class GRU(eqx.Module):
 
 
 class Conv(eqx.Module):
-    """A 3×3 convolution, same size out as in; images are height × width × channels."""
+    """A square convolution of images, which are height × width × channels: of the same size out as
+    in, or, with a stride, wherever the kernel fits as a whole."""
 
-    w: Float[Array, "3 3 inputs outputs"]
+    w: Float[Array, "size size inputs outputs"]
     b: Float[Array, " outputs"]
+    stride: int | None = eqx.field(static=True)
 
-    def __init__(self, inputs: int, outputs: int, *, key: PRNGKeyArray):
-        self.w = truncated_normal(key, (3, 3, inputs, outputs), (9 * inputs) ** -0.5)
-        self.b = jnp.zeros(outputs)
-
-    def __call__(self, x: Float[Array, "batch h w inputs"]) -> Float[Array, "batch h w outputs"]:
-        y = jax.lax.conv_general_dilated(
-            x, self.w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        size: int = 3,
+        stride: int | None = None,
+        *,
+        key: PRNGKeyArray,
+    ):
+        self.w = truncated_normal(
+            key, (size, size, inputs, outputs), (size * size * inputs) ** -0.5
         )
-        return y + jnp.broadcast_to(self.b, y.shape)
+        self.b = jnp.zeros(outputs)
+        self.stride = stride
+
+    def __call__(
+        self, x: Num[Array, "batch h w inputs"], relu: bool = False, scale: float = 1.0
+    ) -> Float[Array, "batch h2 w2 outputs"]:
+        """If `relu`, the images go through a ReLU first. They are multiplied by `scale`, or rather
+        the kernel is, which is smaller."""
+        w = self.w if scale == 1.0 else self.w * scale
+        if self.stride is None:
+            return convolve(x, w, self.b, relu)
+        return convolve_strided(x, w, self.b, self.stride, relu)
 
 
 class ResidualStage(eqx.Module):
@@ -199,33 +219,99 @@ class ResidualStage(eqx.Module):
             for a, b in zip(keys[1::2], keys[2::2], strict=True)
         )
 
-    def __call__(self, x: Float[Array, "batch h w inputs"]) -> Float[Array, "batch h2 w2 c"]:
-        x = self.entry(x)
-        x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+    def __call__(
+        self, x: Num[Array, "batch h w inputs"], scale: float = 1.0
+    ) -> Float[Array, "batch h2 w2 c"]:
+        x = max_pool(self.entry(x, scale=scale))
         for first, second in self.blocks:
-            x = x + second(jax.nn.relu(first(jax.nn.relu(x))))
+            x = x + second(first(x, relu=True), relu=True)
         return x
 
 
 class ResidualConvNet(eqx.Module):
-    """IMPALA's residual stages; the result is flattened. A 2-D image counts as one channel."""
+    """IMPALA's residual stages and a ReLU; the result is flattened. A 2-D image counts as one
+    channel."""
 
     stages: tuple[ResidualStage, ...]
     rank: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
+    scale: float = eqx.field(static=True)
+    """What images are multiplied by."""
 
-    def __init__(self, shape: Sequence[int], channels: Sequence[int], *, key: PRNGKeyArray):
+    def __init__(
+        self,
+        shape: Sequence[int],
+        channels: Sequence[int],
+        scale: float = 1.0,
+        *,
+        key: PRNGKeyArray,
+    ):
         height, width, depth = (*shape, 1)[:3]
         keys = jax.random.split(key, len(channels))
         self.stages = chain(ResidualStage, depth, channels, keys)
-        self.rank = len(shape)
+        self.rank, self.scale = len(shape), scale
         for _ in channels:
             height, width = -(-height // 2), -(-width // 2)
         self.outputs = height * width * channels[-1]
 
-    def __call__(self, image: Float[Array, "..."]) -> Outputs:
-        batch = image.shape[: image.ndim - self.rank]
-        x = image.reshape(-1, *(*image.shape[image.ndim - self.rank :], 1)[:3])
-        for stage in self.stages:
+    def __call__(self, image: Num[Array, "..."]) -> Outputs:
+        batch, x = _one_batch(image, self.rank)
+        first, *others = self.stages
+        x = first(x, self.scale)
+        for stage in others:
             x = stage(x)
-        return x.reshape(*batch, self.outputs)
+        return jax.nn.relu(x).reshape(*batch, self.outputs)
+
+
+class ClassicConvNet(eqx.Module):
+    """The three convolutions of DQN (Nature 518, 2015), each with a ReLU; the result is flattened.
+    A 2-D image counts as one channel."""
+
+    layers: tuple[Conv, ...]
+    rank: int = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+    scale: float = eqx.field(static=True)
+    """What images are multiplied by."""
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        channels: Sequence[int],
+        scale: float = 1.0,
+        *,
+        key: PRNGKeyArray,
+    ):
+        height, width, depth = (*shape, 1)[:3]
+        form = [(8, 4), (4, 2), (3, 1)]
+        for size, stride in form:
+            height, width = ((n - size) // stride + 1 for n in (height, width))
+        if min(height, width) < 1:
+            raise UserError(
+                "The classic convolution needs images of at least 36 × 36 pixels, "
+                f"not {' × '.join(map(str, shape[:2]))}."
+            )
+        keys = jax.random.split(key, len(form))
+        self.layers = tuple(
+            Conv(inputs, outputs, *sizes, key=k)
+            for inputs, outputs, sizes, k in zip(
+                (depth, *channels[:-1]), channels, form, keys, strict=True
+            )
+        )
+        self.rank, self.scale = len(shape), scale
+        self.outputs = height * width * channels[-1]
+
+    def __call__(self, image: Num[Array, "..."]) -> Outputs:
+        batch, x = _one_batch(image, self.rank)
+        first, *others = self.layers
+        x = first(x, scale=self.scale)
+        for layer in others:
+            x = layer(x, relu=True)
+        return jax.nn.relu(x).reshape(*batch, self.outputs)
+
+
+def _one_batch(
+    image: Num[Array, "..."], rank: int
+) -> tuple[tuple[int, ...], Num[Array, "batch h w c"]]:
+    """The batch axes of images with `rank` axes each, and the images with one batch axis."""
+    batch, shape = image.shape[: image.ndim - rank], image.shape[image.ndim - rank :]
+    return batch, image.reshape(-1, *(*shape, 1)[:3])

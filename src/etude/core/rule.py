@@ -8,7 +8,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from etude.core.agent import Agent, Flatten, Heads
+from etude.core.agent import Agent, Heads
+from etude.core.torso import Flatten
 from etude.core.types import Context, Metrics, Rollout
 from etude.errors import UserError
 

@@ -5,7 +5,7 @@ import importlib.util
 from typing import NamedTuple
 
 from etude.errors import UserError, did_you_mean
-from etude.settings import split_spec
+from etude.settings import malformed, split_spec
 
 
 class Listed(NamedTuple):
@@ -64,6 +64,8 @@ OURS = {
     "random_walk": Listed(1, (5,), "etude.envs.random_walk:RandomWalk"),
     "signal_chain": Listed(1, (10,), "etude.envs.signal_chain:SignalChain"),
 }
+TASKS = "krazy_world", "maze", "bandit", "tabular_mdp"
+"""Those of ours that are distributions of tasks."""
 
 GYMNAX = "gymnax/"
 TRIALS = "trials/"
@@ -101,12 +103,17 @@ def available() -> dict[str, Listed]:
 def require_known(spec: str) -> None:
     """Refuses a name that is certainly a mistake. What gymnax or the user's module holds shows only
     when it is imported."""
-    name = split_spec(spec)[0].removeprefix(TRIALS)
-    suite = name.partition("/")[0]
-    if name not in OURS and not name.startswith(GYMNAX) and ":" not in name and suite not in SUITES:
+    name, _ = split_spec(spec)
+    own_name, colon, rest = name.removeprefix(TRIALS).partition(":")
+    suite = own_name.partition("/")[0]
+    if own_name in OURS or own_name.startswith(GYMNAX):
+        if rest.islower():  # a class, in a module of the same name, would have a capital
+            raise malformed(spec, rest)
+    elif not colon and suite not in SUITES:
         raise unknown(name)
 
 
 def unknown(name: str) -> UserError:
-    hint = did_you_mean(name, available(), "`etude envs` lists them.", cutoff=0.4)
+    names = [*available(), *(TRIALS + tasks for tasks in TASKS)]
+    hint = did_you_mean(name, names, "`etude envs` lists them.", cutoff=0.4)
     return UserError(f"There is no environment {name!r}: {hint}")

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -16,18 +16,32 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from etude import plugins
-from etude.envs.catalogue import GYMNAX, OURS, SUITES, TRIALS, how_to_install, unknown
+from etude.envs.catalogue import (
+    GYMNAX,
+    OURS,
+    SUITES,
+    TRIALS,
+    how_to_install,
+    require_known,
+    unknown,
+)
 from etude.envs.tasks import JaxTask, Playable, Task
-from etude.envs.trials import TaskDistribution, Trials
+from etude.envs.trials import Trials, as_distribution
 from etude.errors import UserError, reason
-from etude.settings import as_type, join_spec, replace_fields, split_spec
+from etude.settings import as_type, replace_fields, split_spec, unknown_setting
 
 
 def make(spec: str) -> Task:
     """The task that `spec` names; a `UserError` says what is wrong with it."""
+    require_known(spec)
     name, settings = split_spec(spec)
     if name.startswith(TRIALS):
-        return _make_trials(spec, name.removeprefix(TRIALS), settings)
+        return _make_trials(spec, name, settings)
+    return _make(spec, name, settings)
+
+
+def _make(spec: str, name: str, settings: dict[str, str], others: Iterable[str] = ()) -> Task:
+    """The environment of that name; `others` are settings of the spec that are not its own."""
     suite, _, own_name = name.partition("/")
     if suite in SUITES:
         return suite_module(suite).make(spec, own_name, settings)
@@ -44,14 +58,20 @@ def make(spec: str) -> Task:
     if not isinstance(env, Playable):
         raise UserError(f"{name!r} is not an environment: it lacks reset, step or action_space.")
     fields = {k: v for k, v in settings.items() if k not in accepted}
-    return checked(spec, env, _with_fields(params, fields, name, list(accepted)))
+    params = _with_fields(params, fields, split_spec(spec)[0], [*others, *accepted])
+    return checked(spec, env, params)
 
 
 def make_jax(spec: str) -> JaxTask:
     """As `make`, of environments that JAX can trace."""
-    task = make(spec)
+    return _require_jax(make(spec))
+
+
+def _require_jax(task: Task) -> JaxTask:
     if not isinstance(task, JaxTask):
-        raise UserError(f"{spec} runs outside JAX; this needs an environment that JAX can trace.")
+        raise UserError(
+            f"{task.name} runs outside JAX; this needs an environment that JAX can trace."
+        )
     return task
 
 
@@ -92,10 +112,7 @@ def _make_gymnasium(spec: str, name: str, factory: Callable, settings: dict[str,
 
     accepted = _accepted_arguments(factory)
     if unknown := [key for key in settings if key not in accepted]:
-        names = ", ".join(accepted) or "none"
-        raise UserError(
-            f"Environment {name!r} has no setting {unknown[0]!r}; its settings are: {names}."
-        )
+        raise unknown_setting(f"Environment {name!r}", unknown[0], accepted)
     return gym.task_of(spec, partial(factory, **_arguments(accepted, settings, name)))
 
 
@@ -103,14 +120,11 @@ def _make_trials(spec: str, name: str, settings: dict[str, str]) -> Task:
     """Trials on the tasks of another environment, to which all settings but those of trials go."""
     accepted = _accepted_arguments(Trials)
     of_tasks = {key: text for key, text in settings.items() if key not in accepted}
-    tasks = make_jax(join_spec(name, of_tasks))
-    if not isinstance(tasks.env, TaskDistribution):
-        raise UserError(
-            f"{name} is one task, not a distribution of tasks: it lacks `sample_task` or `horizon`."
-        )
+    tasks = _require_jax(_make(spec, name.removeprefix(TRIALS), of_tasks, accepted))
+    env = as_distribution(tasks.env, name.removeprefix(TRIALS))
     arguments = _arguments(accepted, settings, spec)
     try:
-        return checked(spec, Trials(tasks.env, tasks.num_actions, **arguments), None)
+        return checked(spec, Trials(env, tasks.num_actions, **arguments), None)
     except ValueError as error:
         raise UserError(f"Environment {spec!r} cannot be made: {reason(error)}") from None
 
@@ -142,18 +156,13 @@ def _with_fields(params: PyTree, fields: dict[str, str], name: str, accepted: li
     fields_of = dataclasses.fields(params) if dataclasses.is_dataclass(params) else ()
     known = [f.name for f in fields_of if not isinstance(getattr(params, f.name), jax.Array)]
     if unknown := [key for key in fields if key not in known]:
-        names = ", ".join([*accepted, *known]) or "none"
-        raise UserError(
-            f"Environment {name!r} has no setting {unknown[0]!r}; its settings are: {names}."
-        )
+        raise unknown_setting(f"Environment {name!r}", unknown[0], [*accepted, *known])
     return replace_fields(params, fields, f"Environment {name!r}") if fields else params
 
 
 def _factory(name: str) -> Callable[..., Any]:
     if name.startswith(GYMNAX):
         return _gymnax_factory(name)
-    if name not in OURS and ":" not in name:
-        raise unknown(name)
     return plugins.import_class(OURS[name].home if name in OURS else name)
 
 
@@ -169,7 +178,7 @@ def _gymnax_factory(name: str) -> Callable[..., Any]:
         raise UserError(f"Environment {name!r} cannot be made: {reason(error)}") from None
 
 
-def checked(spec: str, env: Playable, params: PyTree) -> Task:
+def checked(spec: str, env: Playable, params: PyTree) -> JaxTask:
     """Looks at the environment's shapes without running it, so that mistakes show at once."""
     limit = getattr(params, "max_steps_in_episode", None)
     if isinstance(limit, int) and limit < 1:

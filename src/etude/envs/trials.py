@@ -5,7 +5,7 @@ E-RL² (arXiv 1803.01118) the first episodes are there to explore: their rewards
 but not paid.
 """
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from etude.core.trees import choose
 from etude.core.types import EXPECTED_REWARD
 from etude.envs.base import Action, Environment, EnvState, Transition
+from etude.errors import UserError
 
 
 @runtime_checkable
@@ -34,6 +35,15 @@ class TaskDistribution(Protocol):
     def step_env(
         self, key: Array, state: PyTree, action: Action, params: PyTree
     ) -> Transition[PyTree, PyTree]: ...
+
+
+def as_distribution(env: object, name: str) -> TaskDistribution:
+    needed = ("sample_task", "horizon", "reset_env", "step_env")
+    if lacks := [f"`{x}`" for x in needed if not hasattr(env, x)]:
+        raise UserError(
+            f"{name} is one task, not a distribution of tasks: it lacks {' and '.join(lacks)}."
+        )
+    return cast(TaskDistribution, env)
 
 
 class Seen(eqx.Module):
@@ -69,8 +79,8 @@ class Trials(Environment[TrialState, PyTree, Seen]):
     """Trials of `episodes` episodes on a fresh task each, the first `explore` of them unpaid.
 
     `pairs` adds products of what was seen, done and paid to the observation, which suits tasks of
-    few symbols. `expected` pays the mean of each reward where the task knows it, since luck teaches
-    nothing; what is seen is always what was drawn.
+    few symbols. `expected` pays the mean of each reward, which the task must tell, since luck
+    teaches nothing; what is seen is always what was drawn.
     """
 
     def __init__(
@@ -83,7 +93,12 @@ class Trials(Environment[TrialState, PyTree, Seen]):
         pairs: bool = False,
         expected: bool = False,
     ):
-        if episodes < 1 or not 0 <= explore < episodes:
+        if episodes < 1 or explore < 0:
+            raise ValueError(
+                "A trial has 1 or more episodes, and 0 or more to explore, "
+                f"not {episodes} and {explore}."
+            )
+        if explore >= episodes:
             raise ValueError(
                 f"A trial of {episodes} episodes cannot have {explore} to explore: nothing would "
                 "be paid."
@@ -124,7 +139,12 @@ class Trials(Environment[TrialState, PyTree, Seen]):
             step_key, state.inner, action, state.task
         )
         ended = ended | (state.episode_time + 1 >= self.env.horizon)
-        paid = info.get(EXPECTED_REWARD, reward) if self.expected else reward
+        if self.expected and EXPECTED_REWARD not in info:
+            raise ValueError(
+                "expected=true is for tasks that tell the mean of each reward in "
+                f"info[{EXPECTED_REWARD!r}]."
+            )
+        paid = info[EXPECTED_REWARD] if self.expected else reward
         paid = jnp.where(state.episode >= self.explore, paid, 0.0)
         first, fresh = self.env.reset_env(reset_key, state.task)
         seen = self._see(

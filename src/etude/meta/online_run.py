@@ -79,7 +79,9 @@ class OnlineRun(TrainRun[OnlineState]):
     def _suggested(self) -> dict[str, object]:
         """The settings of training that a rule learned here is used to."""
         names = "batch rollout replay_share epochs minibatches learning_rate schedule max_update"
-        names += " torso conv memory memory_size memory_gate optimiser"
+        names += (
+            " torso conv conv_kind embedding frame_stack memory memory_size memory_gate optimiser"
+        )
         return {name: getattr(self.config, name) for name in names.split()}
 
 

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from etude.core.agent import Agent, Flatten, Heads
+from etude.core.agent import Agent, Heads
 from etude.core.nn import LSTM, Linear
 from etude.core.rule import Loss, Rule, fitted_to
+from etude.core.torso import Flatten
 from etude.core.types import Rollout
 from etude.rules.actor_critic import ActorCritic, ActorCriticTargets, scalar_critic
 from etude.settings import check
@@ -33,10 +34,9 @@ class FrodoConfig:
     consistency: float = 0.0
     """Weight, when the network is learned, of the squared difference between a target and the
     reward plus the discounted next target."""
+    # The size of an observation and the number of axes of each part, inferred from the environment.
     inputs: int = 0
-    """Size of an observation; inferred from the environment."""
     ranks: tuple[int, ...] = ()
-    """Number of axes of each part of an observation; inferred from the environment."""
 
     def __post_init__(self):
         costs = "entropy_cost value_cost consistency"

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from etude.core.agent import Agent, Flatten, Heads
+from etude.core.agent import Agent, Heads
 from etude.core.moments import Moments
 from etude.core.rule import Loss, Rule, fitted_to
+from etude.core.torso import Flatten
 from etude.core.types import Context, Rollout
 from etude.rules.actor_critic import ActorCritic, ActorCriticTargets, scalar_critic
 from etude.settings import check, require
@@ -32,10 +33,9 @@ class MetaGradConfig:
     """Weight of the value loss."""
     normalise: bool = True
     """Whether advantages are centred and scaled by their running moments."""
+    # The size of an observation and the number of axes of each part, inferred from the environment.
     inputs: int = 0
-    """Size of an observation; inferred from the environment."""
     ranks: tuple[int, ...] = ()
-    """Number of axes of each part of an observation; inferred from the environment."""
 
     def __post_init__(self):
         check(self, cost="entropy_cost value_cost")

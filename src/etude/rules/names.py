@@ -9,7 +9,7 @@ import numpy as np
 from etude import plugins
 from etude.errors import UserError, did_you_mean, reason
 from etude.runs.arrays import read_arrays
-from etude.settings import lists_to_tuples, split_spec
+from etude.settings import lists_to_tuples, malformed, split_spec
 from etude.training.config import TrainRequest
 
 RULE_FILE = "rule.npz"
@@ -45,6 +45,9 @@ PUBLISHED = {"disco103": "disco"}
 
 def is_own(name: str) -> bool:
     """Whether a name is that of a class of the user's: `module:Class`."""
+    module, _, rest = name.partition(":")
+    if rest.islower() and (module in KINDS or module in PUBLISHED):
+        raise malformed(name, rest)
     return plugins.is_named(name) and not Path(name).exists()
 
 
@@ -85,16 +88,16 @@ def suggested(spec: str) -> dict[str, Any]:
 def training_settings(fields: Any, owner: str) -> dict[str, Any]:
     """The settings of training that go with a rule, or a sentence if they make no sense."""
     try:
-        settings = lists_to_tuples(dict(fields))
-        TrainRequest(**settings)
+        return TrainRequest(**lists_to_tuples(dict(fields))).asked
     except (TypeError, ValueError, UserError) as error:
         raise UserError(f"{owner} suggests settings that make no sense: {reason(error)}") from None
-    return settings
 
 
 def find_file(name: str) -> Path:
     """The rule file of that name, or that in a run folder of that name."""
     path = Path(name)
+    if path.is_dir() and not (path / RULE_FILE).exists():
+        raise UserError(f"{path} holds no {RULE_FILE}, as runs of etude train and discover do.")
     if path.exists():
         return path / RULE_FILE if path.is_dir() else path
     names = [*PUBLISHED, *KINDS]

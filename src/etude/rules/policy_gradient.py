@@ -14,9 +14,11 @@ from etude.core.distributions import entropy, log_prob
 from etude.core.moments import Moments
 from etude.core.returns import gae, lambda_returns
 from etude.core.rule import Rule
+from etude.core.torso import Flatten
 from etude.core.types import Metrics, Rollout
+from etude.errors import UserError
 from etude.rules.linear_baseline import linear_values
-from etude.settings import check_types, is_cost, is_share, require
+from etude.settings import check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +37,9 @@ class PolicyGradientConfig:
     the episode so far. Their gradients are the same; a meta-gradient through them is not."""
 
     def __post_init__(self):
-        check_types(self)
-        require(self, "discount td_lambda", is_share, "from 0 to 1")
-        require(self, "entropy_cost", is_cost, "0 or more")
+        check(self, share="discount td_lambda", cost="entropy_cost")
+        if self.baseline == "mean" and self.td_lambda != PolicyGradientConfig.td_lambda:
+            raise UserError("td_lambda is for baseline=linear: returns have no λ.")
 
 
 class PolicyGradientTargets(eqx.Module):
@@ -73,7 +75,8 @@ class PolicyGradient(Rule[Moments, PolicyGradientTargets]):
         self, agent: Agent, state: Moments, rollout: Rollout
     ) -> tuple[PolicyGradientTargets, Moments]:
         if self.config.baseline == "linear":
-            features = agent.torso.flatten(rollout.observation)
+            one = jax.tree.map(lambda x: x[0, 0], rollout.observation)
+            features = Flatten.like(one)(rollout.observation)
             advantage = rollout.standardised(self._linear_advantage(features, rollout))
         else:
             zeros = jnp.zeros_like(rollout.reward)

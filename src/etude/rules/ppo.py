@@ -13,7 +13,7 @@ from etude.core.moments import Moments
 from etude.core.returns import clipped_objective, gae
 from etude.core.rule import Rule
 from etude.core.types import Metrics, Rollout
-from etude.settings import check_types, is_cost, is_positive, is_share, require
+from etude.settings import check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,10 +38,8 @@ class PPOConfig:
     which suits rewards of any scale."""
 
     def __post_init__(self):
-        check_types(self)
-        require(self, "discount td_lambda", is_share, "from 0 to 1")
-        require(self, "clip", is_positive, "a positive number")
-        require(self, "value_clip entropy_cost value_cost", is_cost, "0 or more")
+        costs = "value_clip entropy_cost value_cost"
+        check(self, share="discount td_lambda", positive="clip", cost=costs)
 
 
 class PPOTargets(eqx.Module):

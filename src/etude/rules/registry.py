@@ -15,7 +15,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from etude import plugins
 from etude.core.rule import Rule
-from etude.errors import UserError, reason
+from etude.errors import UserError, disk_errors, reason
 from etude.rules import names
 from etude.rules.disco import weights
 from etude.rules.names import KINDS, PUBLISHED, Kind, kind_called
@@ -93,21 +93,16 @@ def load(spec: str, *, seed: int = 0, observation: PyTree = None) -> Rule:
 def maker(spec: str, observation: PyTree = None) -> Callable[[PRNGKeyArray], Rule]:
     """What makes the rule a spec names, of which some part may be random."""
     name, settings = split_spec(spec)
-    if name not in KINDS and not names.is_own(name):
-        rule = _load_published(name, settings)
+    if name not in KINDS and name not in PUBLISHED and not names.is_own(name):
+        rule = _load_file(names.find_file(name), settings)
         return lambda key: rule
-    kind = kind_called(name)
+    kind = kind_called(PUBLISHED.get(name, name))
     config = _configured(kind, settings, f"Rule {name}")
+    if name in PUBLISHED:
+        return lambda key: weights.load_disco103(config)
     if hasattr(config, "fitted"):
         config = config.fitted(observation)
     return lambda key: _create(kind, config, key)
-
-
-def _load_published(name: str, settings: dict[str, str]) -> Rule:
-    """A rule whose parameters come from a file, someone else's or one of ours."""
-    if name not in PUBLISHED:
-        return _load_file(names.find_file(name), settings)
-    return weights.load_disco103(_configured(KINDS[PUBLISHED[name]], settings, f"Rule {name}"))
 
 
 # --- From a rule to its kind ----------------------------------------------------------------------
@@ -177,10 +172,8 @@ def save(path: Path | str, rule: Rule, training: dict[str, Any] | None = None) -
     header = {"kind": kind, "config": dataclasses.asdict(_config_of(rule)), "training": training}
     if kind not in KINDS:
         header[IMPORT_FROM] = os.getcwd()
-    try:
+    with disk_errors(f"The rule cannot be written to {path}"):
         write_arrays(Path(path), to_arrays(rule), header)
-    except OSError as error:
-        raise UserError(f"The rule cannot be written to {path}: {reason(error)}.") from None
 
 
 def load_kept(path: Path) -> Rule:

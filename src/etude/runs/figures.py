@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etude import stats
-from etude.errors import UserError, reason
+from etude.errors import UserError, disk_errors, reason
 from etude.runs.folder import Record
 from etude.settings import Settings
 
@@ -52,17 +52,17 @@ def figure_file(
     path: Path, size: tuple[float, float] = (7.0, 4.5), grid: tuple[int, int] = (1, 1)
 ) -> Iterator[Any]:
     """Axes to draw on (a grid of them, or one); the figure is written when all is drawn."""
-    if path.is_dir():
-        raise UserError(f"The figure cannot be written to {path}: it is a folder.")
     # Not by pyplot, which would choose how figures are shown in someone's notebook.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
+    what = f"The figure cannot be written to {path}"
     try:
-        yield figure.subplots(*grid)
-        figure.savefig(path, dpi=130)
-    except (OSError, ValueError) as error:  # matplotlib raises the latter for an unknown format
-        raise UserError(f"The figure cannot be written to {path}: {reason(error)}.") from None
+        with disk_errors(what):
+            yield figure.subplots(*grid)
+            figure.savefig(path, dpi=130, format=path.suffix[1:] or "png")
+    except ValueError as error:  # matplotlib does not know the format
+        raise UserError(f"{what}: {reason(error)}.") from None
 
 
 def label_of(config: Record) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from etude import plugins
-from etude.errors import UserError
+from etude.errors import UserError, disk_errors
 from etude.runs.arrays import read_arrays, write_arrays, write_atomically
 
 CONFIG, METRICS, CHECKPOINT, SUMMARY = "config.json", "metrics.jsonl", "checkpoint", "summary.json"
@@ -33,14 +33,6 @@ except ImportError:  # not a Unix system
     fcntl = None
 
 
-@contextmanager
-def _disk_errors(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{what}: {error.strerror or error}.") from None
-
-
 class RunFolder:
     """One run on disk."""
 
@@ -51,7 +43,7 @@ class RunFolder:
     def create(out: str | None, name: str) -> "RunFolder":
         """A new folder (`out`, or a fresh one under `runs/`). With its config, it will be a run."""
         path = Path(out) if out else _fresh_path(name)
-        with _disk_errors(f"Cannot write to {path}"):
+        with disk_errors(f"Cannot write to {path}"):
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
                 is_run = (path / CONFIG).is_file()
                 hint = f", or continue that run with --resume {path}" if is_run else ""
@@ -84,7 +76,7 @@ class RunFolder:
 
     def write_config(self, config: Record) -> None:
         """Puts the config in place. A summary of the run as it was planned before is void."""
-        with _disk_errors(f"Cannot write the config in {self.path}"):
+        with disk_errors(f"Cannot write the config in {self.path}"):
             (self.path / SUMMARY).unlink(missing_ok=True)
             self._write_json(CONFIG, config)
 
@@ -104,7 +96,7 @@ class RunFolder:
         if fcntl is None:  # not a Unix system
             yield
             return
-        with _disk_errors(f"Cannot write to {self.path}"):
+        with disk_errors(f"Cannot write to {self.path}"):
             lock = open(self.path / LOCK, "w")  # noqa: SIM115
         with lock:
             try:
@@ -114,7 +106,7 @@ class RunFolder:
             yield
 
     def write_summary(self, summary: Record) -> None:
-        with _disk_errors(f"Cannot write the summary in {self.path}"):
+        with disk_errors(f"Cannot write the summary in {self.path}"):
             self._write_json(SUMMARY, summary)
 
     def summary(self) -> Record | None:
@@ -124,7 +116,7 @@ class RunFolder:
     def log(self, record: Record) -> None:
         """Appends one line of metrics."""
         with (
-            _disk_errors(f"Cannot write metrics in {self.path}"),
+            disk_errors(f"Cannot write metrics in {self.path}"),
             open(self.path / METRICS, "a") as file,
         ):
             file.write(json.dumps(_plain(record)) + "\n")
@@ -133,7 +125,7 @@ class RunFolder:
         path = self.path / METRICS
         if not path.is_file():
             return []
-        with _disk_errors(f"{path} cannot be read"):
+        with disk_errors(f"{path} cannot be read"):
             text = path.read_text(errors="replace")
         # A run killed while it wrote may leave its last line unfinished.
         lines = text[: text.rfind("\n") + 1].splitlines()
@@ -151,7 +143,7 @@ class RunFolder:
         It remembers how long the metrics were, so that a resumed run takes up the log where the
         checkpoint left it.
         """
-        with _disk_errors(
+        with disk_errors(
             f"The checkpoint in {self.path} could not be written, the one before it is still good"
         ):
             from etude.runs.storage import to_arrays  # imports JAX, which reading does without
@@ -193,7 +185,7 @@ class RunFolder:
 
     def _cut_metrics(self, length: int) -> None:
         path = self.path / METRICS
-        with _disk_errors(f"Cannot write metrics in {self.path}"):
+        with disk_errors(f"Cannot write metrics in {self.path}"):
             if path.exists() and path.stat().st_size > length:
                 os.truncate(path, length)
 

@@ -6,12 +6,13 @@ import typing
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-from etude.core.config import Memory, NetworkConfig, Optimiser
+from etude.core.config import ConvKind, Memory, NetworkConfig, Optimiser
 from etude.errors import UserError, reason
-from etude.settings import Settings, check, lists_to_tuples
+from etude.settings import Settings, check, flag, lists_to_tuples
 
 Config = TypeVar("Config")
 Schedule = Literal["constant", "cosine"]
+Preset = Literal["laptop", "paper"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,9 @@ class TrainPlan:
     rule: str = "disco103"
     """Update rule, with settings if any: disco103, actor_critic, actor_critic:discount=0.9, ppo,
     policy_gradient, disco, a rule file, or your own as module:Class. `etude rules` lists them."""
+    preset: Preset = "laptop"
+    """What settings are if nothing else says: those that learn on a laptop, or those of the DiscoRL
+    paper, for the suites it names."""
     steps: int = 500_000
     """Environment steps per seed, over all its parallel environments."""
     seed: int = 0
@@ -79,7 +83,16 @@ class TrainPlan:
     torso: tuple[int, ...] = (512, 512)
     """Widths of the torso's layers."""
     conv: tuple[int, ...] = ()
-    """Channels of residual convolution stages for image observations."""
+    """Channels of convolutions, for all observations of height × width (× channels). Without any,
+    images of bytes from 32 × 32 pixels on, and grids of symbols from 8 × 8 on, are convolved with
+    16 32 32 channels; all else is flattened."""
+    conv_kind: ConvKind = "residual"
+    """Kind of convolution: residual stages, one per number of channels, or the three layers of the
+    classic network for Atari, with 32 64 64 channels unless --conv has three others."""
+    embedding: int = 16
+    """Size of the vector that stands for each symbol, where symbols are observed."""
+    frame_stack: int = 1
+    """Latest observations of an episode that the network sees together."""
     model: int = 128
     """Size of the action model's LSTM."""
     head: int = 128
@@ -111,6 +124,11 @@ class TrainPlan:
             raise UserError(
                 f"--batch {self.batch} does not make {self.minibatches} equal --minibatches."
             )
+        if self.conv_kind == "classic" and len(self.conv) not in (0, 3):
+            raise UserError(
+                "The classic convolution has three layers: --conv needs three numbers of channels, "
+                f"not {len(self.conv)}."
+            )
 
     @property
     def learn_rule(self) -> bool:
@@ -121,6 +139,9 @@ class TrainPlan:
         return NetworkConfig(
             torso=self.torso,
             conv=self.conv,
+            conv_kind=self.conv_kind,
+            embedding=self.embedding,
+            frame_stack=self.frame_stack,
             model=self.model,
             head=self.head,
             memory=self.memory,
@@ -174,7 +195,6 @@ class TrainPlan:
     @staticmethod
     def of(settings: Settings) -> "TrainPlan":
         """The plan with these settings, which are flat."""
-        settings = lists_to_tuples(settings)
         if missing := vars(TrainRequest()).keys() - settings.keys() - {*ONLINE_SETTINGS}:
             raise UserError(f"it lacks {min(missing)}.")
         online: Settings = {name: settings.get(name) for name in ONLINE_SETTINGS}
@@ -198,7 +218,7 @@ ONLINE_SETTINGS = tuple(field.name for field in dataclasses.fields(OnlinePlan))
 BASE, ONLINE = _defaults(TrainPlan) | {"learn_rule": False}, _defaults(OnlinePlan)
 """What a setting is if neither the user nor a preset says; further ones of rules that learn."""
 LATER = ("epochs", "minibatches", "memory", "memory_size", "memory_gate")
-LATER += ("lag", "workers", "step_timeout")
+LATER += ("lag", "workers", "step_timeout", "conv_kind", "embedding", "frame_stack", "preset")
 """Settings that folders of earlier versions lack; at the time they were as in `BASE`."""
 
 
@@ -240,7 +260,7 @@ def _check_training(settings: TrainRequest | TrainPlan) -> None:
     check(
         settings,
         count="steps seeds batch rollout epochs minibatches replay_capacity model head memory_size "
-        "log_every",
+        "embedding frame_stack log_every",
         seed="seed",
         cost="warmup weight_decay",
         positive="learning_rate max_update step_timeout",
@@ -257,9 +277,16 @@ def _check_online(settings: TrainRequest | OnlinePlan) -> None:
     check(settings, count=numbers, positive="meta_learning_rate", cost="revise")
 
 
+def require_memory(memory: Memory, asked: Settings) -> None:
+    """Refuses settings of a memory that agents do not have."""
+    for name in ("memory_size", "memory_gate"):
+        if memory == "none" and asked.get(name, BASE[name]) != BASE[name]:
+            raise UserError(f"{flag(name)} is for agents with memory: --memory gru or lstm.")
+
+
 def from_json(kind: type[Config], fields: Settings) -> Config:
     """A config (a dataclass) as it was saved."""
-    return _saved(kind, lambda fields: kind(**lists_to_tuples(fields)), fields)
+    return _saved(kind, lambda fields: kind(**fields), fields)
 
 
 def _saved(kind: type, make: Callable[[Settings], Config], settings: Settings) -> Config:
@@ -269,7 +296,7 @@ def _saved(kind: type, make: Callable[[Settings], Config], settings: Settings) -
             f"The saved config holds settings this version lacks: {', '.join(unknown)}."
         )
     try:
-        return make(settings)
+        return make(lists_to_tuples(settings))
     except (TypeError, ValueError, UserError) as error:
         raise UserError(f"The saved config makes no sense: {reason(error)}") from None
 

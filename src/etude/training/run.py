@@ -161,7 +161,9 @@ class TrainRun(SideBySide[State, TrainResult]):
 
     def describe(self, record: Record) -> str:
         total = self.steps_after(self.updates)
-        return f"{record['steps']:,} of {total:,} steps · return {record['return']:.3g}"
+        last = [x for x in (record["return"], *record["last_returns"]) if np.isfinite(x)]
+        told = f"return {last[0]:.3g}" if last else "no episode has ended yet"
+        return f"{record['steps']:,} of {total:,} steps · {told}"
 
     def summary(self, outcome: Outcome[State]) -> Record:
         config, last = self.config, outcome.state.world.episodes.last()

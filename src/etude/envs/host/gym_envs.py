@@ -1,6 +1,7 @@
 """Gymnasium environments, several of them in this process."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -82,7 +83,7 @@ class GymEnvs:
 
     def __init__(self, make: MakeEnv, num_envs: int, room: Stepped | None = None):
         """`room`: arrays to write steps into, if there are any."""
-        self.num_envs = num_envs
+        self.num_envs, self.at = num_envs, 0
         self.envs = [make() for _ in range(num_envs)]
         self.leaves = leaves_of(self.envs[0].observation_space)
         self.now = room_for(self.leaves, num_envs) if room is None else room
@@ -90,13 +91,17 @@ class GymEnvs:
 
     def reset(self, seed: int) -> Leaves:
         self.now.truncated[:] = False
-        for i in range(self.num_envs):
-            self._guarded(self._begin, i, seed + i)
+        with self._faults():
+            for i in range(self.num_envs):
+                self.at = i
+                self._begin(i, seed + i)
         return self.now.observation
 
     def step(self, actions: np.ndarray) -> Stepped:
-        for i, action in enumerate((actions + self.first_action).tolist()):
-            self._guarded(self._step, i, action)
+        with self._faults():
+            for i, action in enumerate((actions + self.first_action).tolist()):
+                self.at = i
+                self._step(i, action)
         return self.now
 
     def picture(self) -> np.ndarray | None:
@@ -109,13 +114,15 @@ class GymEnvs:
         for env in self.envs:
             env.close()
 
-    def _guarded(self, work: Callable[[int, int], None], i: int, argument: int) -> None:
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """The user's code may raise anything."""
         try:
-            work(i, argument)
+            yield
         except SimulatorFault:
             raise
         except Exception as error:
-            raise SimulatorFault(f"{type(error).__name__}: {error}", i) from error
+            raise SimulatorFault(f"{type(error).__name__}: {error}", self.at) from error
 
     def _begin(self, i: int, seed: int | None = None) -> None:
         observation, _ = self.envs[i].reset(seed=seed)

@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import NamedTuple
@@ -63,9 +62,9 @@ def arrays_in(fd: int, shapes: Sequence[Shape]) -> tuple[Stepped, np.ndarray]:
 class Processes:
     """Copies of a Gymnasium environment in several processes."""
 
-    def __init__(self, make: MakeEnv, num_envs: int, workers: int, timeout: float = 60.0):
-        """`make` must be something that can be pickled; `timeout`: seconds for a step."""
-        self.num_envs, self.timeout = num_envs, timeout
+    def __init__(self, make: MakeEnv, num_envs: int, workers: int):
+        """`make` must be something that can be pickled."""
+        self.num_envs, self.at = num_envs, 0
         example = make()
         shapes = shapes_for(leaves_of(example.observation_space), num_envs)
         example.close()
@@ -94,7 +93,7 @@ class Processes:
     def picture(self) -> np.ndarray | None:
         first = self.workers[0]
         first.send(("picture", 0))
-        return first.answer(self.timeout)
+        return first.answer()
 
     def close(self) -> None:
         for worker in self.workers:
@@ -106,9 +105,9 @@ class Processes:
         self._wait()
 
     def _wait(self) -> None:
-        until = time.monotonic() + self.timeout
         for worker in self.workers:
-            worker.answer(max(0.0, until - time.monotonic()))
+            self.at = worker.first
+            worker.answer()
 
 
 class Worker:
@@ -133,10 +132,8 @@ class Worker:
         with contextlib.suppress(OSError):  # `answer` says that it is dead
             self.connection.send(request)
 
-    def answer(self, timeout: float) -> np.ndarray | None:
+    def answer(self) -> np.ndarray | None:
         try:
-            if not self.connection.poll(timeout):
-                raise SimulatorFault(f"no answer within {timeout:.0f} seconds", self.first)
             fault, found = self.connection.recv()
         except (EOFError, OSError):
             code = self.process.wait(5)

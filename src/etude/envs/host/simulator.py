@@ -1,7 +1,7 @@
 """What a host simulator is: several copies of an environment, stepped together."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,7 +15,7 @@ class Stepped(NamedTuple):
 
     observation: Leaves
     reward: np.ndarray
-    """What is learned from."""
+    """What is learned from; 0 where the step was skipped."""
     terminated: np.ndarray
     truncated: np.ndarray
     """Where a time limit cut an episode that has not terminated: the observation is its last, and
@@ -30,10 +30,14 @@ class Stepped(NamedTuple):
     """Where the game is over, if it is not wherever an episode has terminated or was cut."""
 
 
+@runtime_checkable
 class Simulator(Protocol):
     """Copies of an environment, stepped together. What they need is released by `close`."""
 
-    num_envs: int
+    @property
+    def at(self) -> int | None:
+        """The environment that is being stepped, for whoever waits in vain, if that is known."""
+        ...
 
     def reset(self, seed: int) -> Leaves:
         """The first observations of new episodes; the seeds of environments follow from this."""

@@ -17,7 +17,7 @@ class VectorEnvs:
     """
 
     def __init__(self, env: VectorEnv):
-        self.env, self.num_envs = env, env.num_envs
+        self.env, self.num_envs, self.at = env, env.num_envs, None
         self.mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self.leaves = leaves_of(env.single_observation_space)
         self.cut = np.zeros(self.num_envs, bool)
@@ -37,6 +37,7 @@ class VectorEnvs:
         skipped, truncated = self.cut.copy(), truncated & ~terminated
         if self.mode is AutoresetMode.NEXT_STEP:
             self.cut = ended
+            reward, terminated = np.where(skipped, 0.0, reward), terminated & ~skipped
             return Stepped(observation, reward, terminated, truncated, skipped)
         final = info.get("final_obs")
         if self.mode is AutoresetMode.DISABLED and ended.any():

@@ -62,17 +62,17 @@ class Check:
                 jax.eval_shape(program, any_rule, self._keys())
 
     def __call__(self, rule: Rule, fresh: bool = False) -> Outcomes:
-        """How agents do under the rule, on seeds that no other check has used if `fresh`."""
+        """How agents do under the rule; if `fresh`, on seeds that no rule was chosen by."""
         keys = self._keys(fresh)
         return {name: _outcome(train(rule, keys)) for name, train in self._train.items()}
 
-    def baseline(self) -> Outcomes:
+    def baseline(self, fresh: bool = False) -> Outcomes:
         """How the actor-critic does with the same network, batches and step size."""
-        return self(self._actor_critic)
+        return self(self._actor_critic, fresh)
 
-    def untrained(self) -> Outcomes:
+    def untrained(self, fresh: bool = False) -> Outcomes:
         """How agents do that never learn."""
-        keys = self._keys()
+        keys = self._keys(fresh)
         return {name: _outcome(play(self._actor_critic, keys)) for name, play in self._play.items()}
 
     def _keys(self, fresh: bool = False) -> Key[Array, " seeds"]:

@@ -4,11 +4,11 @@ import dataclasses
 import math
 from typing import Literal
 
-from etude.core.config import Memory
+from etude.core.config import ConvKind, Memory
 from etude.errors import UserError
 from etude.meta.config import Collect, Recording
 from etude.settings import check, is_count, require, split_specs
-from etude.training.config import TrainPlan
+from etude.training.config import TrainPlan, require_memory
 from etude.training.presets import BASE
 
 
@@ -54,7 +54,16 @@ class DiscoverConfig:
     torso: tuple[int, ...] = (128,)
     """Widths of the agents' torso."""
     conv: tuple[int, ...] = ()
-    """Channels of residual convolution stages for image observations."""
+    """Channels of convolutions, for all observations of height × width (× channels). Without any,
+    images of bytes from 32 × 32 pixels on, and grids of symbols from 8 × 8 on, are convolved with
+    16 32 32 channels; all else is flattened."""
+    conv_kind: ConvKind = "residual"
+    """Kind of convolution: residual stages, one per number of channels, or the three layers of the
+    classic network for Atari, with 32 64 64 channels unless --conv has three others."""
+    embedding: int = 16
+    """Size of the vector that stands for each symbol, where symbols are observed."""
+    frame_stack: int = 1
+    """Latest observations of an episode that the agents' networks see together."""
     model: int = 32
     """Size of the agents' action model."""
     head: int = 32
@@ -111,7 +120,8 @@ class DiscoverConfig:
         check(
             self,
             count="agents meta_steps inner_updates rollout batch replay_capacity model head "
-            "validation_rollout validation_batch memory_size check_updates check_seeds log_every",
+            "validation_rollout validation_batch memory_size embedding frame_stack "
+            "check_updates check_seeds log_every",
             seed="seed",
             part="replay",
             channels="conv",
@@ -120,6 +130,9 @@ class DiscoverConfig:
             cost="meta_entropy_cost check_every",
         )
         require(self, "torso value_torso budgets", lambda x: x and is_count(x), "positive")
+        require_memory(self.memory, vars(self))
+        if self.from_ is not None and self.size != DiscoverConfig.size:
+            raise UserError(f"--size is for a random rule: {self.from_} has a size of its own.")
         if not self.env_names:
             raise UserError("--envs must name at least one environment.")
         if twice := [x for x in self.env_names if self.env_names.count(x) > 1]:
@@ -154,6 +167,6 @@ class DiscoverConfig:
     def suggested(self) -> dict[str, object]:
         """The settings of training that a rule discovered here is used to."""
         names = "batch rollout replay_capacity learning_rate torso conv model head memory"
-        names += " memory_size memory_gate"
+        names += " memory_size memory_gate conv_kind embedding frame_stack"
         fixed = dict(replay_share=self.replay, schedule="constant", max_update=1.0)
         return {**fixed, **{name: getattr(self, name) for name in names.split()}}

@@ -9,6 +9,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from etude.core.agent import Agent, Heads, NetworkConfig
+from etude.core.config import ConvKind
 from etude.core.moments import Moments
 from etude.core.optim import adam, apply_gradient
 from etude.core.returns import signed_parabolic, vtrace
@@ -20,7 +21,10 @@ class MetaValueConfig:
     torso: tuple[int, ...] = (256, 256)
     """Widths of the network's layers."""
     conv: tuple[int, ...] = ()
-    """Channels of residual convolution stages below them, for image observations."""
+    """Channels of convolutions below them, and their kind, as an agent has them."""
+    conv_kind: ConvKind = "residual"
+    embedding: int = 16
+    """Size of the vector that stands for each symbol."""
     discount: float = 0.997
     """γ of the values."""
     td_lambda: float = 0.95
@@ -62,7 +66,12 @@ class MetaValue(eqx.Module):
         observation: PyTree, config: MetaValueConfig = MetaValueConfig(), *, key: PRNGKeyArray
     ) -> "MetaValue":
         """`observation`: arrays or `ShapeDtypeStruct`s of one observation, without batch axes."""
-        shape = NetworkConfig(torso=config.torso, conv=config.conv)
+        shape = NetworkConfig(
+            torso=config.torso,
+            conv=config.conv,
+            conv_kind=config.conv_kind,
+            embedding=config.embedding,
+        )
         network: PyTree = Agent(observation, 0, Heads(state={"value": 1}), shape, key=key)
         return MetaValue(
             network, config.optimiser.init(network), Moments.zero(), Moments.zero(), config

@@ -88,6 +88,8 @@ class Group:
         return MetaValueConfig(
             torso=self.config.value_torso,
             conv=self.config.conv,
+            conv_kind=self.config.conv_kind,
+            embedding=self.config.embedding,
             discount=self.config.value_discount,
             td_lambda=self.config.value_lambda,
             learning_rate=self.config.value_learning_rate,

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.stages import Lowered
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from etude import envs, rules
 from etude.core.types import Metrics
@@ -76,7 +76,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         groups = tuple(Group.create(envs.make_jax(name), config) for name in names)
         extra = [envs.make_jax(name) for name in config.held_out_names if name not in names]
         tasks = [group.task for group in groups] + extra
-        start = starting_rule(config, tasks) if start is None else start
+        start = start_maker(config, tasks)(jax.random.key(config.seed)) if start is None else start
         if not jax.tree.leaves(start):
             raise UserError(f"{rules.kind_of(start)} has no parameters, so nothing to discover.")
         check = Check(tasks, config) if config.check_every else None
@@ -177,7 +177,9 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         checked = not np.isneginf(state.best_score)
         final_check = None
         if self.check is not None and checked and outcome.done >= self.updates:
-            final_check = self._compared(self.check(state.best, fresh=True))
+            final_check = _described(
+                {"returns": self.check(state.best, fresh=True)} | self._references(fresh=True)
+            )
         return {
             "envs": self.config.env_names,
             "agents": self.config.agents,
@@ -243,9 +245,12 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     @cached_property
     def references(self) -> dict[str, Outcomes]:
         """What the rule is compared with."""
+        return self._references()
+
+    def _references(self, fresh: bool = False) -> dict[str, Outcomes]:
         assert self.check is not None
-        start, baseline = self.check(self.start), self.check.baseline()
-        return {"start": start, "baseline": baseline, "untrained": self.check.untrained()}
+        start, baseline = self.check(self.start, fresh), self.check.baseline(fresh)
+        return {"start": start, "baseline": baseline, "untrained": self.check.untrained(fresh)}
 
     def score(self, outcomes: Outcomes) -> np.float32:
         """What rules are compared by: how their agents do in the population's environments."""
@@ -263,14 +268,14 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         if value > np.float32(state.best_score):
             state = _with_best(state, state.rule, value, done)
         scores = {"score": float(value), "best": float(state.best_score)}
-        return state, {"check": scores | self._compared(outcomes)}
+        return state, {"check": scores | _described({"returns": outcomes} | self.references)}
 
-    def _compared(self, outcomes: Outcomes) -> Record:
-        """What a check found, beside what it is compared with."""
-        return {
-            what: {name: outcome.describe() for name, outcome in found.items()}
-            for what, found in ({"returns": outcomes} | self.references).items()
-        }
+
+def _described(found: dict[str, Outcomes]) -> Record:
+    return {
+        what: {name: outcome.describe() for name, outcome in outcomes.items()}
+        for what, outcomes in found.items()
+    }
 
 
 def _with_best(state: DiscoveryState, rule: Rule, value: np.float32, step: int) -> DiscoveryState:
@@ -318,9 +323,9 @@ SIZES = {
 """Sizes of the meta-network: for a laptop's minutes, for its hours, and the published one."""
 
 
-def starting_rule(config: DiscoverConfig, tasks: Sequence[Task]) -> Rule:
-    if config.from_ is not None:
-        forms = {str(task.observation) for task in tasks}
-        one_form = tasks[0].observation if len(forms) == 1 else None
-        return rules.load(config.from_, seed=config.seed, observation=one_form)
-    return Disco(SIZES[config.size], key=jax.random.key(config.seed))
+def start_maker(config: DiscoverConfig, tasks: Sequence[Task]) -> Callable[[PRNGKeyArray], Rule]:
+    """What makes the rule that a run starts from."""
+    if config.from_ is None:
+        return lambda key: Disco(SIZES[config.size], key=key)
+    forms = {str(task.observation) for task in tasks}
+    return rules.maker(config.from_, tasks[0].observation if len(forms) == 1 else None)

@@ -14,6 +14,10 @@ def read_config(folder: RunFolder, meta_steps: int | None = None) -> DiscoverCon
     saved = {k: v for k, v in folder.settings().items() if v is not None}
     if saved.get("memory") in get_args(Recording):  # what `record` was once called
         saved["record"] = saved.pop("memory")
+    useless = ("size",) if "from_" in saved else ()
+    if saved.get("memory", "none") == "none":
+        useless += ("memory_size", "memory_gate")
+    saved = {k: v for k, v in saved.items() if k not in useless}  # what is now refused
     config = from_json(DiscoverConfig, saved)
     ends = config.meta_steps, config.meta_schedule, meta_steps
     later = later_end(*ends, str(folder.path), "meta-steps")

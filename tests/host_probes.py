@@ -1,0 +1,129 @@
+"""Gymnasium environments with known answers, and broken ones. Nothing here needs JAX, so that
+processes that only simulate need not import it."""
+
+import os
+import time
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+GAMMA = 0.9
+
+
+class Corridor(gymnasium.Env):
+    """A walk along the numbers, right with action 1. It ends at +3 and is cut after 7 steps; each
+    step pays where it leads. `CorridorInJax` in probes.py is the same."""
+
+    end, limit = 3, 7
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.position = self.time = 0
+        return self.seen, {}
+
+    @property
+    def seen(self):
+        return np.array([self.position, self.time], np.float32)
+
+    def step(self, action):
+        self.position += 2 * action - 1
+        self.time += 1
+        reward = 0.25 * self.position
+        return self.seen, reward, self.position >= self.end, self.time >= self.limit, {}
+
+
+class Cycle(gymnasium.Env):
+    """Pays 1 per step. Episodes end after 3 steps and are cut after 5, in turn. The observation
+    says which and how far it is, so that the true values are known."""
+
+    observation_space = spaces.Box(0, 10, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    kind = 1
+
+    def reset(self, *, seed=None, options=None):
+        self.kind, self.time = 1 - self.kind, 0
+        return self.seen, {}
+
+    @property
+    def seen(self):
+        return np.array([self.kind, self.time], np.float32)
+
+    def step(self, action):
+        self.time += 1
+        ended, cut = self.kind == 0 and self.time == 3, self.kind == 1 and self.time == 5
+        return self.seen, 1.0, ended, cut, {}
+
+
+def true_values(seen):
+    """Of observations of `Cycle`, at a discount of `GAMMA`."""
+    endless, left = 1 / (1 - GAMMA), 3 - seen[..., 1]
+    return np.where(seen[..., 0] == 1, endless, (1 - GAMMA**left) / (1 - GAMMA))
+
+
+class Everything(gymnasium.Env):
+    """Observes all that agents can read."""
+
+    observation_space = spaces.Dict(
+        {
+            "picture": spaces.Box(0, 255, (36, 36, 3), np.uint8),
+            "where": spaces.Discrete(5, start=2),
+            "which": spaces.MultiDiscrete([3, 4]),
+            "more": spaces.Tuple([spaces.Box(-1, 1, (2,), np.float64), spaces.MultiBinary(3)]),
+        }
+    )
+    action_space = spaces.Discrete(3, start=7)
+
+    def __init__(self, seed: int = 0):
+        self.observation_space.seed(seed)
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        assert action in (7, 8, 9)
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+class Continuous(Corridor):
+    action_space = spaces.Box(-1, 1, (2,))
+
+
+class Words(Corridor):
+    observation_space = spaces.Text(10)
+
+
+class Broken(Corridor):
+    """Goes wrong at its twentieth step."""
+
+    end = limit = 10**6
+    steps = 0
+
+    def __init__(self, how: str):
+        self.how = how
+
+    def step(self, action):
+        seen, reward, *rest = super().step(action)
+        self.steps += 1
+        if self.steps < 20:
+            return seen, reward, *rest
+        match self.how:
+            case "raise":
+                raise RuntimeError("the glass is broken")
+            case "hang":
+                time.sleep(1000)
+            case "die":
+                os._exit(3)
+            case "nan":
+                reward = float("nan")
+            case "inf":
+                seen = seen + np.inf
+            case "shape":
+                seen = seen[:1]
+        return seen, reward, *rest
+
+
+class Unmakeable(Corridor):
+    def __init__(self):
+        raise RuntimeError("no display")

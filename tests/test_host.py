@@ -1,0 +1,299 @@
+"""Experience from simulators outside JAX: the same as from inside, whatever the simulator does."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import etude
+from etude import api, envs
+from etude.acting.host_source import HostSource
+from etude.acting.jax_source import JaxSource
+from etude.acting.players import Policy
+from etude.core.agent import Agent, Heads
+from etude.core.config import NetworkConfig
+from etude.core.returns import lambda_returns, retrace, vtrace
+from etude.envs.host.simulator import Stepped
+from etude.envs.host.vector_envs import VectorEnvs
+from etude.envs.tasks import HostTask
+from etude.errors import UserError
+from etude.runs import lifecycle
+from tests import host_probes
+
+GAMMA = host_probes.GAMMA
+OBSERVATION = jax.ShapeDtypeStruct((2,), np.float32)
+
+
+def some_agent(memory="none"):
+    config = NetworkConfig(torso=(8,), memory=memory, memory_size=4)
+    return Agent(OBSERVATION, 2, Heads({"pi": 2}), config, key=jax.random.key(3))
+
+
+def collected(task, player, keys, length, num_envs, **settings):
+    """Rollouts, one for each key, without the axis of players."""
+    source = HostSource(task, 1, num_envs, lambda leaves: (player, None), **settings)
+    found = [source.collect([], key[None], length) for key in keys]
+    source.close()
+    return [jax.tree.map(lambda x: x[:, 0], x) for x in found]
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_same_rollouts_as_in_jax_to_the_bit(memory, workers):
+    agent, keys = some_agent(memory), jax.random.split(jax.random.key(1), 3)
+    inside = JaxSource(envs.make_jax("tests.probes:CorridorInJax"), 3)
+    actors = inside.reset(agent, keys[0])
+    task = envs.make("tests.host_probes:Corridor")
+    outside = collected(task, agent, keys, 11, 3, workers=workers)
+    collect = jax.jit(lambda actors, key: inside.collect(agent, actors, key, 11))
+    seen_seams = seen_ends = False
+    for key, (rollout, episodes) in zip(keys, outside, strict=True):
+        actors, expected, expected_episodes = collect(actors, key)
+        exact = ("observation", "action", "reward", "terminal", "seam", "mask")
+        for name in exact:
+            np.testing.assert_array_equal(getattr(rollout, name), getattr(expected, name), name)
+        np.testing.assert_array_equal(episodes.ended, expected_episodes.ended)
+        where = expected_episodes.ended
+        np.testing.assert_array_equal(episodes.returns[where], expected_episodes.returns[where])
+        np.testing.assert_array_equal(episodes.lengths[where], expected_episodes.lengths[where])
+        for a, b in zip(jax.tree.leaves(rollout), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-6)  # logits and memory: two programs
+        values = jnp.sum(rollout.observation, axis=-1)
+        for x in (rollout, expected):
+            rho = x.importance_ratio(x.behaviour_logits[:-1] + 0.1)
+            target = vtrace(values, x.reward, x.discount(GAMMA), rho, 0.9).target
+            q = retrace(values[:-1], values, x.reward, x.discount(GAMMA), 0.9 * rho)
+            if x is rollout:
+                ours = target, q
+        np.testing.assert_allclose(ours, (target, q), rtol=1e-5)
+        seen_seams |= bool(rollout.seam.any())
+        seen_ends |= bool(rollout.terminal.any())
+    assert seen_seams and seen_ends
+
+
+def gym_simulator(num_envs, workers):
+    return envs.make("tests.host_probes:Cycle").open(num_envs, workers)
+
+
+def vector_simulator(mode):
+    def open(num_envs, workers):
+        makers = [host_probes.Cycle] * num_envs
+        return VectorEnvs(SyncVectorEnv(makers, autoreset_mode=mode))
+
+    return open
+
+
+@pytest.mark.parametrize(
+    "open", [gym_simulator, *map(vector_simulator, AutoresetMode)], ids=lambda x: x.__qualname__
+)
+def test_true_values_are_fixed_points_however_episodes_begin(open):
+    """With true values, every return equals the value, at ends and cuts too; and no slot that is
+    learned from spans two episodes."""
+    task = HostTask("cycle", 2, OBSERVATION, open)
+    uniform = Policy(lambda seen: jnp.zeros((*seen.shape[:-1], 2)))
+    ((rollout, episodes),) = collected(task, uniform, jax.random.split(jax.random.key(0), 1), 40, 2)
+    values = jnp.asarray(host_probes.true_values(np.asarray(rollout.observation)))
+    trace = jnp.where(rollout.segment_ends, 0.0, 0.8)
+    returns = lambda_returns(values[1:], rollout.reward, rollout.discount(GAMMA), trace)
+    learned = np.asarray(rollout.mask)
+    np.testing.assert_allclose(returns[learned], values[:-1][learned], rtol=1e-5)
+    kind, age = rollout.observation[..., 0], rollout.observation[..., 1]
+    goes_on = learned & ~np.asarray(rollout.terminal)
+    assert (kind[1:] == kind[:-1])[goes_on].all() and (age[1:] == age[:-1] + 1)[goes_on].all()
+    assert rollout.terminal.sum() >= 8 and rollout.seam.sum() >= 8
+    ended = np.asarray(episodes.ended)
+    assert set(np.asarray(episodes.returns)[ended]) == {3.0, 5.0}
+    assert (np.asarray(episodes.returns) == episodes.lengths)[ended].all()
+
+
+def test_what_the_game_says_is_counted_whatever_is_learned_from():
+    class Clipped:
+        at = None
+
+        def reset(self, seed):
+            return [np.zeros((1, 2), np.float32)]
+
+        def step(self, actions):
+            self.time = getattr(self, "time", 0) + 1
+            no, life = np.zeros(1, bool), np.array([self.time % 2 == 0])
+            return Stepped(
+                self.reset(0), np.ones(1), life, no, no,
+                score=np.full(1, 10.0), over=np.array([self.time % 4 == 0]),
+            )  # fmt: skip
+
+        def picture(self):
+            return None
+
+        def close(self):
+            pass
+
+    task = HostTask("clipped", 2, OBSERVATION, lambda num_envs, workers: Clipped())
+    uniform = Policy(lambda seen: jnp.zeros((*seen.shape[:-1], 2)))
+    ((rollout, episodes),) = collected(task, uniform, jax.random.split(jax.random.key(0), 1), 8, 1)
+    np.testing.assert_array_equal(rollout.reward[:, 0], 1.0)
+    np.testing.assert_array_equal(rollout.terminal[:, 0], [False, True] * 4)
+    np.testing.assert_array_equal(np.flatnonzero(episodes.ended[:, 0]), [3, 7])
+    assert float(episodes.returns[3, 0]) == 40.0 and int(episodes.lengths[7, 0]) == 4
+
+
+def test_all_kinds_of_observation_and_actions_from_a_start():
+    task = envs.make("tests.host_probes:Everything:seed=1")
+    assert task.num_actions == 3
+    assert task.observation["picture"].dtype == np.uint8
+    assert task.observation["where"].number == 7
+    assert task.observation["which"].number == 4
+    assert task.observation["more"][0].dtype == np.float32
+    uniform = Policy(lambda seen: jnp.zeros((*seen["where"].shape, 3)))
+    ((rollout, _),) = collected(task, uniform, jax.random.split(jax.random.key(0), 1), 5, 2)
+    assert rollout.observation["picture"].shape == (6, 2, 36, 36, 3)
+    assert rollout.observation["more"][1].shape == (6, 2, 3)
+    assert rollout.observation["where"].min() >= 2 and rollout.observation["where"].max() < 7
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("tests.host_probes:Continuous", "only discrete ones"),
+        ("tests.host_probes:Words", "observes a Text"),
+        ("tests.host_probes:Unmakeable", "cannot be made: no display"),
+        ("tests.host_probes:Corridor:speed=2", "no setting 'speed'"),
+        ("gym/CartPole-v7", "did you mean 'CartPole-v1'"),
+        ("gym/Pendulum-v1", "only discrete ones"),
+        ("gym/CartPole-v1:speed=2", "speed"),
+    ],
+)
+def test_mistakes_are_found_before_anything_starts(spec, says):
+    with pytest.raises(UserError, match=says):
+        envs.make(spec)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("raise", "RuntimeError: the glass is broken"),
+        ("nan", "its reward is nan"),
+        ("inf", "its observation is inf"),
+        ("shape", r"shape \(1,\), where its space says \(2,\)"),
+        ("hang", "no answer within 1 seconds"),
+        ("die", "its process ended with exit code 3"),
+    ],
+)
+def test_a_fault_names_environment_step_and_seed(how, says, workers):
+    if how == "die" and not workers:
+        pytest.skip("takes this process along")
+    run = api.setup(
+        f"tests.host_probes:Broken:how={how}", "actor_critic", steps=1000, batch=2, rollout=10,
+        torso=(4,), workers=workers, step_timeout=1.0,
+    )  # fmt: skip
+    with pytest.raises(UserError, match=says) as error:
+        lifecycle.execute(run)
+    assert f"tests.host_probes:Broken:how={how} failed at step 20 (" in str(error.value)
+    assert "(environment " in str(error.value) and ", seed " in str(error.value)
+    assert not run.collectors
+
+
+def test_training_is_the_same_whenever_it_is_repeated_and_learns():
+    settings = dict(steps=6000, batch=8, rollout=16, torso=(16,), learning_rate=1e-2, seeds=2)
+    both = [
+        etude.train("tests.host_probes:Corridor", "actor_critic", workers=workers, **settings)
+        for workers in (0, 1)
+    ]
+    digests = {x.summary["params_sha256"] for x in both}
+    assert len(digests) == 1
+    in_turn = etude.train("tests.host_probes:Corridor", "actor_critic", lag=0, **settings)
+    inside = etude.train("tests.probes:CorridorInJax", "actor_critic", **settings)
+    assert in_turn.summary["params_sha256"] not in digests
+    final = [x.summary["final_return"]["mean"] for x in (*both, in_turn, inside)]
+    assert min(final) > 1.4  # straight to the right: 0.25 + 0.5 + 0.75
+    # Taking turns is what a JAX source does; but for sums in another order, it is the same run.
+    np.testing.assert_allclose(in_turn.curve[0]["loss"], inside.curve[0]["loss"], rtol=1e-4)
+
+
+def test_replay_is_filled_before_the_first_update():
+    settings = dict(
+        steps=600, batch=8, rollout=5, replay_share=0.75, replay_capacity=16, torso=(4,)
+    )
+    outside = etude.train("tests.host_probes:Corridor", "actor_critic", lag=0, **settings)
+    inside = etude.train("tests.probes:CorridorInJax", "actor_critic", **settings)
+    losses = [[line["loss"] for line in x.curve] for x in (outside, inside)]
+    np.testing.assert_allclose(*losses, rtol=1e-3)
+
+
+RESUMABLE = """
+import etude
+etude.train("tests.host_probes:Corridor", "actor_critic", out={out!r}, steps=10**8, batch=4,
+            rollout=8, torso=(4,), workers=2, log_every=5)
+"""
+
+
+def children_of(pid):
+    listed = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True
+    )
+    return [int(x) for x in listed.stdout.split()]
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_process_outlives_the_one_that_started_it(how, tmp_path):
+    script = RESUMABLE.format(out=str(tmp_path / "run"))
+    here = os.path.dirname(os.path.dirname(host_probes.__file__))
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=here,
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        until = time.monotonic() + 60
+        while not (tmp_path / "run" / "metrics.jsonl").is_file() and time.monotonic() < until:
+            time.sleep(0.1)
+        workers = children_of(process.pid)
+        assert len(workers) == 2
+        process.send_signal(how)
+        process.wait(30)
+        until = time.monotonic() + 10
+        while any(map(is_alive, workers)) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not any(map(is_alive, workers))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_run_goes_on_with_new_episodes(tmp_path):
+    out = str(tmp_path / "run")
+    settings = dict(batch=4, rollout=8, torso=(4,), log_every=5)
+    etude.train("tests.host_probes:Corridor", "actor_critic", out=out, steps=320, **settings)
+    result = etude.resume(out, 640)
+    assert result.done == 20 and len(result.curve) == 4
+    agent = etude.load(out).agent
+    _, logits = agent.act(agent.start(1), jnp.zeros((1, 2)))
+    assert logits.shape == (1, 2)
+    run, _ = api.reopen(out)
+    assert "begin new episodes" in run.notes(resumed=True)[0] and not run.notes()
+
+
+def test_registered_environments_take_settings():
+    task = envs.make("gym/CartPole-v1:max_episode_steps=5")
+    uniform = Policy(lambda seen: jnp.zeros((*seen.shape[:-1], 2)))
+    ((rollout, episodes),) = collected(task, uniform, jax.random.split(jax.random.key(0), 1), 12, 2)
+    np.testing.assert_array_equal(np.flatnonzero(rollout.seam[:, 0]), [5, 11])
+    assert set(np.asarray(episodes.lengths)[np.asarray(episodes.ended)]) == {5}
+    assert gymnasium.spec("CartPole-v1").max_episode_steps == 500
