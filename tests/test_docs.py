@@ -24,6 +24,18 @@ def test_the_ten_line_environment_trains(tmp_path, monkeypatch):
     assert result.summary["final_return"]["mean"] > 0.9  # the shortest way is worth 0.94
 
 
+def test_the_gymnasium_environment_trains_and_so_does_the_vector_of_them(tmp_path, monkeypatch):
+    environment, vector = python_blocks("docs/guide/gymnasium.md")
+    (tmp_path / "my_gym.py").write_text(environment)
+    monkeypatch.chdir(tmp_path)
+    assert envs.make("my_gym:Corridor:size=4").observation.number == 4
+    result = train("my_gym:Corridor", "ppo", steps=20_000, torso=(16,))
+    assert result.summary["final_return"]["mean"] > 0.9  # the shortest way is worth 0.94
+    names = {}
+    exec(vector.replace("20_000", "4_000"), names)
+    assert names["result"].summary["final_return"]["mean"] > 10
+
+
 @pytest.mark.slow
 def test_the_lines_of_the_readme_run():
     (block,) = python_blocks("README.md")

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -166,6 +165,7 @@ def test_all_kinds_of_observation_and_actions_from_a_start():
         ("tests.host_probes:Unmakeable", "cannot be made: no display"),
         ("tests.host_probes:Corridor:speed=2", "no setting 'speed'"),
         ("gym/CartPole-v7", "did you mean 'CartPole-v1'"),
+        ("gym/no_such_module:X-v0", "no module 'no_such_module'"),
         ("gym/Pendulum-v1", "only discrete ones"),
         ("gym/CartPole-v1:speed=2", "speed"),
     ],
@@ -296,4 +296,4 @@ def test_registered_environments_take_settings():
     ((rollout, episodes),) = collected(task, uniform, jax.random.split(jax.random.key(0), 1), 12, 2)
     np.testing.assert_array_equal(np.flatnonzero(rollout.seam[:, 0]), [5, 11])
     assert set(np.asarray(episodes.lengths)[np.asarray(episodes.ended)]) == {5}
-    assert gymnasium.spec("CartPole-v1").max_episode_steps == 500
+    assert envs.make("gym/tests.host_probes:Corridor-v0").num_actions == 2

@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from types import ModuleType
 from typing import Any
 
 from etude.errors import UserError, reason
@@ -14,17 +15,24 @@ def is_named(name: str) -> bool:
     return bool(module and colon and attribute)
 
 
-def import_class(name: str) -> Any:
-    """What `module:Class` names. Nothing else imports code that a user, or a file, names."""
-    module_name, _, attribute = name.partition(":")
+def import_module(module_name: str) -> ModuleType:
+    """A module of the user's. Nothing else imports code that a user, or a file, names."""
     if os.getcwd() not in sys.path:  # an installed script does not look where the user stands
         sys.path.insert(0, os.getcwd())
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise UserError(f"Cannot import {name!r}: there is no module {error.name!r}.") from None
+        raise UserError(
+            f"Cannot import {module_name!r}: there is no module {error.name!r}."
+        ) from None
     except Exception as error:
         raise UserError(f"Module {module_name!r} cannot be imported: {reason(error)}") from None
+
+
+def import_class(name: str) -> Any:
+    """What `module:Class` names."""
+    module_name, _, attribute = name.partition(":")
+    module = import_module(module_name)
     if not hasattr(module, attribute):
         raise UserError(f"Module {module_name!r} has no class {attribute!r}.")
     found = getattr(module, attribute)

@@ -1,5 +1,6 @@
 """Gymnasium environments, several of them in this process."""
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -19,16 +20,19 @@ PICTURE = "rgb_array"
 
 
 def make_registered(name: str, arguments: dict[str, Any]) -> gymnasium.Env:
+    module, _, own_name = name.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    if _draws_pictures(own_name):
+        arguments = {"render_mode": PICTURE, **arguments}
     # The checker warns of what Etude refuses, and costs as much as a small environment.
-    arguments = {"render_mode": _render_mode(name), **arguments}
-    return gymnasium.make(name, disable_env_checker=True, **arguments)
+    return gymnasium.make(own_name, disable_env_checker=True, **arguments)
 
 
-def _render_mode(name: str) -> str | None:
+def _draws_pictures(name: str) -> bool:
     entry = gymnasium.spec(name).entry_point
     creator = load_env_creator(entry) if isinstance(entry, str) else entry
-    modes = getattr(creator, "metadata", {}).get("render_modes", [])
-    return PICTURE if PICTURE in modes else None
+    return PICTURE in getattr(creator, "metadata", {}).get("render_modes", [])
 
 
 class Leaf(NamedTuple):

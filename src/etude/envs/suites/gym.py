@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from gymnasium import spaces
 
+from etude import plugins
 from etude.core.observations import Symbols
 from etude.envs.host.gym_envs import GymEnvs, Leaf, MakeEnv, leaves_of, make_registered
 from etude.envs.host.processes import Processes
@@ -18,13 +19,15 @@ from etude.settings import parse_value
 
 
 def make(spec: str, name: str, settings: dict[str, str]) -> HostTask:
-    """The environment with an id, whose settings are what `gymnasium.make` takes."""
+    """The environment with an id, `module:id` if a module must be imported for it. Its settings
+    are what `gymnasium.make` takes."""
     arguments = {key: parse_value(text) for key, text in settings.items()}
-    try:
-        gymnasium.spec(name)
-    except gymnasium.error.Error:
-        hint = did_you_mean(name, gymnasium.registry, "`etude envs gym` lists them.")
-        raise UserError(f"Gymnasium has no environment {name!r}: {hint}") from None
+    module, _, own_name = name.rpartition(":")
+    if module:
+        plugins.import_module(module)
+    if own_name not in gymnasium.registry:
+        hint = did_you_mean(own_name, gymnasium.registry, "`etude envs gym` lists them.")
+        raise UserError(f"Gymnasium has no environment {own_name!r}: {hint}")
     return task_of(spec, partial(make_registered, name, arguments))
 
 
