@@ -362,4 +362,4 @@ def test_a_window_is_played_as_it_is_learned(recording, monkeypatch):
         after, _ = problem.inner(params, after, window.experience[i])
     np.testing.assert_allclose(window.final.point, after.point, rtol=1e-12)
     again = record(problem, params, state, window.experience, recording)
-    jax.tree.map(np.testing.assert_array_equal, again.aux, window.aux)
+    jax.tree.map(np.testing.assert_array_equal, again.updates.aux, window.updates.aux)

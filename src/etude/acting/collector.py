@@ -54,6 +54,11 @@ class Collector:
             raise played
         return played
 
+    def play(self, leaves: Sequence[Array], keys: Key[Array, " S"], length: int) -> Played:
+        """Asks for a rollout and waits for it."""
+        self.ask(leaves, keys, length)
+        return self.take()
+
     def close(self) -> None:
         """Ends the thread after the step it is in, then the simulator, unless that hangs."""
         self.source.stop = True

@@ -85,6 +85,11 @@ class HostSource:
         """A picture of the first environment, if there is one, and what is observed in it."""
         return self._simulate(self._simulator.picture), [x[0] for x in self._observation]
 
+    def forget(self, players: np.ndarray) -> None:
+        """Has players, some of all (flags), forget what they know, as if an episode began. Those
+        that take their place go on with the episodes that are being played."""
+        self._forget |= players[:, None]
+
     # --- The policy ------------------------------------------------------------------------------
 
     def start(self, leaves: Sequence[Array]) -> PyTree[Array]:

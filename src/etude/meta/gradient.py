@@ -3,7 +3,8 @@
 Train first, differentiate after. A window of ordinary training is recorded without any gradient:
 the experience of each update, what it computed at length (`core/kept.py`) and the states between
 them. Then the gradient, which is exact, is taken by a reverse pass over the recorded updates.
-Experience is a constant: `train` plays it in JAX as it learns, `record` takes it from anywhere.
+Experience is a constant: `train` plays it in JAX as it learns, `record` takes it from anywhere, and
+`update` makes one update on it, so that a window can be recorded while it is played outside JAX.
 
 Recording: the state before each update is recorded (`each`), or that before every √N-th (`nested`),
 from which the reverse pass finds the states in between, with what was kept of the updates.
@@ -41,6 +42,14 @@ Play = Callable[[Source, State, Any], tuple[Source, PyTree[Array], PyTree[Array]
 the source afterwards, the experience of an update, and anything to log."""
 
 
+class Update(eqx.Module):
+    """A recorded update; several are stacked along a first axis."""
+
+    experience: PyTree[Array]
+    aux: PyTree[Array]
+    kept: Kept
+
+
 class Window(eqx.Module, Generic[State]):
     """Ordinary training, recorded: all that a gradient through it needs."""
 
@@ -48,13 +57,13 @@ class Window(eqx.Module, Generic[State]):
     """Before the problem's `begin`."""
     states: Packed[State]
     """Before each chunk of updates, stacked along a first axis."""
-    experience: PyTree[Array]
-    """Of each update, stacked."""
-    aux: PyTree[Array]
-    """Of each update, stacked."""
-    kept: Kept
-    """Of each update, stacked."""
+    updates: Update
     final: State
+
+    @property
+    def experience(self) -> PyTree[Array]:
+        """Of each update, stacked."""
+        return self.updates.experience
 
     @property
     def chunk(self) -> int:
@@ -88,23 +97,34 @@ def train(
     """
     start, state = state, problem.begin(params, state)
 
-    def update(carry, key):
+    def step(carry, key):
         source, packed = carry
         state = packed.unpack()
         source, experience, log = play(source, state, key)
-        (state, aux), kept = recorded(problem.inner)(params, state, experience)
-        return (source, Packed.pack(state)), (experience, aux, kept, log)
+        state, made = update(problem, params, state, experience)
+        return (source, Packed.pack(state)), (made, log)
 
     def chunk(carry, keys):
-        carry_after, window = jax.lax.scan(update, carry, keys, unroll=length_of(keys) == 1)
+        carry_after, window = jax.lax.scan(step, carry, keys, unroll=length_of(keys) == 1)
         return carry_after, (carry[1], window)
 
     chunks = _in_chunks(keys, chunk_length(length_of(keys), recording))
     carry, (states, window) = jax.lax.scan(
         chunk, (source, Packed.pack(state)), chunks, unroll=length_of(chunks) <= UNROLLED
     )
-    experience, aux, kept, log = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), window)
-    return Window(start, states, experience, aux, kept, carry[1].unpack()), carry[0], log
+    updates, log = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), window)
+    return Window(start, states, updates, carry[1].unpack()), carry[0], log
+
+
+def update(
+    problem: Problem[Params, State, Any],
+    params: Params,
+    state: State,
+    experience: PyTree[Array],
+) -> tuple[State, Update]:
+    """The state after an update, and the record of it."""
+    (state, aux), kept = recorded(problem.inner)(params, state, experience)
+    return state, Update(experience, aux, kept)
 
 
 def record(
@@ -166,7 +186,7 @@ def meta_gradient(
         return problem.outer(params, state, aux, validation)
 
     loss, pullback, (after, metrics) = eqx.filter_vjp(
-        outer, params, window.final, window.aux, has_aux=True
+        outer, params, window.final, window.updates.aux, has_aux=True
     )
     to_params, to_state, to_aux = pullback(jnp.ones_like(loss))
     gradient = mixed_mode_gradient if mixed_mode else loss_gradient
@@ -188,7 +208,7 @@ def _through_updates(
     and cannot leave it out; among few updates, the first counts enough to have its own.
     """
 
-    def update(params, packed, known, gradient=gradient):
+    def again(params, packed, known, gradient=gradient):
         experience, kept = known
         inner = replayed(problem.inner, kept)
         state, aux = inner(params, packed.unpack(), experience, gradient)
@@ -198,18 +218,18 @@ def _through_updates(
         """Through one update."""
         to_params, to_state = carry
         state, to_aux, known = part
-        run = lambda params, state: update(params, state, known)  # noqa: E731
+        run = lambda params, state: again(params, state, known)  # noqa: E731
         more, to_state = eqx.filter_vjp(run, params, state)[1]((to_state, to_aux))
         return (jax.tree.map(jnp.add, to_params, more), to_state), None
 
     def back_through_chunk(carry, chunk):
         """The states within a chunk first: for them, hardly more is needed than what was kept."""
         state, to_aux, known = chunk
-        forward = lambda state, known: (update(params, state, known, loss_gradient)[0], state)  # noqa: E731
+        forward = lambda state, known: (again(params, state, known, loss_gradient)[0], state)  # noqa: E731
         _, states = jax.lax.scan(forward, state, known)
         return jax.lax.scan(back, carry, (states, to_aux, known), reverse=True)
 
-    of_updates = (cotangents[1], (window.experience, window.kept))
+    of_updates = (cotangents[1], (window.experience, window.updates.kept))
     if window.chunk > 1:
         of_updates = _in_chunks(of_updates, window.chunk)
     parts = (window.states, *of_updates)
@@ -226,7 +246,7 @@ def _through_updates(
 
     def beginning(params):
         state = Packed.pack(problem.begin(params, window.start))
-        return state if first is None else update(params, state, first[2])
+        return state if first is None else again(params, state, first[2])
 
     _, pullback = eqx.filter_vjp(beginning, params)
     (more,) = pullback(to_state if first is None else (to_state, first[1]))

@@ -11,16 +11,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from etude import rules
 from etude.core import optim
 from etude.core.agent import Agent
 from etude.core.learner import Gradient, Learner, descend, loss_gradient, mean_loss, norm
-from etude.core.types import Metrics, Rollout
+from etude.core.types import Episodes, Metrics, Rollout
 from etude.envs import Task
 from etude.errors import UserError
-from etude.meta.gradient import meta_gradient, train
+from etude.meta.gradient import Window, meta_gradient, train
+from etude.meta.outside import Recorded, stacked
 from etude.meta.problem import Problem
 from etude.rules import Rule
 from etude.settings import join_spec, split_spec
@@ -116,6 +117,10 @@ class OnlineState(TrainState):
     meta_optimiser_state: PyTree[Array]
     reference_state: PyTree[Array]
 
+    @property
+    def life(self) -> Life:
+        return Life(self.learner, self.reference_state)
+
 
 @dataclasses.dataclass(frozen=True)
 class OnlineTraining:
@@ -146,28 +151,57 @@ class OnlineTraining:
     def iterate(self, state: OnlineState) -> tuple[OnlineState, Metrics]:
         """One window: M updates of the agent, one of the rule."""
         training, online, context = self.problem.training, self.problem.online, state.rule.context
-        outer_key, key, *keys = jax.random.split(state.key, 2 + online.inner_updates)
+        outer_key, key, keys = self.window_keys(state.key)
 
         def play(world: World, life: Life, key: PRNGKeyArray):
             return training.play(life.learner.agent, world, key, context=context)
 
-        life = Life(state.learner, state.reference_state)
         window, world, played = train(
-            self.problem, state.rule, life, state.world, jnp.stack(keys), play, recording="each"
+            self.problem, state.rule, state.life, state.world, keys, play, recording="each"
         )
         agent = window.final.learner.agent
         world, last, last_played = training.play(
             agent, world, outer_key, online.outer_rollout, context
         )
+        return self._learned(state, key, window, world, last, _over_window(played, last_played))
+
+    def window_keys(self, key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray, Key[Array, " M"]]:
+        """For the outer rollout, for the next window, and for each update."""
+        outer_key, key, *keys = jax.random.split(key, 2 + self.problem.online.inner_updates)
+        return outer_key, key, jnp.stack(keys)
+
+    def _learned(
+        self,
+        state: OnlineState,
+        key: PRNGKeyArray,
+        window: Window[Life],
+        world: World,
+        last: Rollout,
+        played: Metrics,
+    ) -> tuple[OnlineState, Metrics]:
+        """The rule's step, after a window and the rollout for the outer loss."""
         result = meta_gradient(self.problem, state.rule, window, last)
         rule, meta_state = optim.apply_gradient(
             self.meta_optimiser, result.gradient, state.meta_optimiser_state, state.rule
         )
-        metrics = result.metrics | _over_window(played, last_played)
+        metrics = result.metrics | played
         metrics |= {"meta_gradient_norm": norm(result.gradient)}
         after: Life = result.state
         state = OnlineState(after.learner, world, key, rule, meta_state, after.reference_state)
         return state, metrics
+
+    def conclude(
+        self, state: OnlineState, recorded: Recorded[Life], last: Rollout, episodes: Episodes
+    ) -> tuple[OnlineState, Metrics]:
+        """As `iterate`, after all is played outside JAX; the state has the world as it then is."""
+        outer_key, key, _ = self.window_keys(state.key)
+        last, replay_key = last.told_by(state.rule.context), jax.random.split(outer_key)[1]
+        world, last, last_played = self.problem.training.take_in(
+            state.world, last, episodes, replay_key
+        )
+        window = recorded.window(state.life)
+        played = _over_window(stacked(recorded.played), last_played)
+        return self._learned(state, key, window, world, last, played)
 
     def run(
         self, rule: Rule, state: OnlineState, number: int | Int[Array, ""], room: int

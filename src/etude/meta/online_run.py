@@ -1,22 +1,31 @@
 """A training run in which each seed's rule learns, too."""
 
+import dataclasses
+from functools import cached_property
 from typing import ClassVar
 
+import equinox as eqx
 import jax
 import numpy as np
+from jax.stages import Lowered
 from jaxtyping import PyTree
 
 from etude import envs, rules
-from etude.envs import Task
+from etude.acting.collector import Collector
+from etude.core.types import Metrics
+from etude.envs import HostTask, Task
 from etude.errors import UserError
-from etude.meta.online import OnlineState, OnlineTraining
+from etude.meta.online import Life, OnlineState, OnlineTraining
+from etude.meta.outside import Outside, act_keys
 from etude.rules import Rule
 from etude.runs.figures import plot_learned
 from etude.runs.folder import RunFolder
 from etude.runs.run import Record
 from etude.training.config import TrainPlan
+from etude.training.host_run import HostRun
 from etude.training.iteration import rule_keys, seed_keys
 from etude.training.run import TrainRun
+from etude.training.side_by_side import ByUpdate
 
 
 class OnlineRun(TrainRun[OnlineState]):
@@ -36,7 +45,8 @@ class OnlineRun(TrainRun[OnlineState]):
         start = jax.vmap(make, axis_size=config.seeds)(keys)
         if not jax.tree.leaves(start):
             raise UserError(f"{config.rule} has no parameters, so nothing to learn online.")
-        return cls(task, start, config, OnlineTraining.create(task, config))
+        kind = HostOnlineRun if isinstance(task, HostTask) else cls
+        return kind(task, start, config, OnlineTraining.create(task, config))
 
     @classmethod
     def kept_start(cls, folder: RunFolder) -> Rule | None:
@@ -83,6 +93,68 @@ class OnlineRun(TrainRun[OnlineState]):
             " torso conv conv_kind embedding frame_stack memory memory_size memory_gate optimiser"
         )
         return {name: getattr(self.config, name) for name in names.split()}
+
+
+@dataclasses.dataclass(frozen=True)
+class HostOnlineRun(OnlineRun):
+    """As `OnlineRun`, with experience from a host simulator, by the agents as they then are."""
+
+    training: OnlineTraining
+    collectors: list[Collector] = dataclasses.field(default_factory=list, compare=False)
+    """The one that plays, once there is one."""
+
+    def notes(self, resumed: bool = False) -> list[str]:
+        return [HostRun.resumed_note.format(env=self.config.env)] if resumed else []
+
+    @cached_property
+    def _outside(self) -> Outside[Life]:
+        problem = self.training.problem
+        return Outside(problem, problem.training, problem.online.inner_updates, rule_axis=0)
+
+    def _lower(self) -> dict[str, Lowered]:
+        state, outside = self.shapes(), self._outside
+        life = jax.eval_shape(lambda state: state.life, state)
+        programs, recorded = outside.lower(state.rule, life, state.world)
+        length = self.training.problem.online.outer_rollout
+        blank = jax.vmap(lambda life: outside.blank(life, length), out_axes=1)
+        last = jax.eval_shape(blank, life)
+        conclude = jax.vmap(self.training.conclude, in_axes=(0, 0, 1, 1))
+        conclude = jax.jit(conclude, donate_argnums=0)
+        return programs | {"conclude": conclude.lower(state, recorded, *last)}
+
+    def advance(self, state: OnlineState, done: int, number: int) -> tuple[OnlineState, ByUpdate]:
+        each = []
+        for _ in range(number):
+            state, metrics = self._window(state)
+            each.append(metrics)
+        metrics = jax.tree.map(lambda *xs: np.stack(xs), *jax.device_get(each))
+        self._require_finite(metrics, done)
+        return state, metrics
+
+    def _window(self, state: OnlineState) -> tuple[OnlineState, Metrics]:
+        collector, programs = self._collector(state), self._compiled
+        outer_keys, _, keys = self._window_keys(state.key)
+        world, recorded, acting = self._outside.record(
+            programs, state.rule, state.life, state.world, collector, keys
+        )
+        length = self.training.problem.online.outer_rollout
+        last = collector.play(acting, act_keys(outer_keys), length)
+        state = eqx.tree_at(lambda s: s.world, state, world)
+        return programs["conclude"](state, recorded, *last)
+
+    @cached_property
+    def _window_keys(self):
+        return jax.jit(jax.vmap(self.training.window_keys))
+
+    def _collector(self, state: OnlineState) -> Collector:
+        if not self.collectors:
+            agents, number = state.learner.agent, self.config.num_envs
+            self.collectors.append(self._outside.open(state.rule, agents, state.key, number))
+        return self.collectors[0]
+
+    def close(self) -> None:
+        while self.collectors:
+            self.collectors.pop().close()
 
 
 def training_run(

@@ -108,7 +108,7 @@ class TrainPlan:
     """The agent's optimiser: adam, rmsprop or sgd."""
     lag: int = 1
     """On simulators outside JAX: 1 plays the next rollout, with the agent as it was before the
-    update, while the update is computed; 0 plays and learns in turn."""
+    update, while the update is computed; 0 plays and learns in turn, as with a rule that learns."""
     workers: int = 0
     """Processes that run a simulator outside JAX; 0 runs it in this one."""
     step_timeout: float = 60.0

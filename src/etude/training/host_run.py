@@ -13,7 +13,8 @@ from etude.acting.collector import Collector, Played
 from etude.acting.host_source import HostSource
 from etude.core.types import Episodes
 from etude.envs import HostTask
-from etude.training.iteration import Training, TrainState, seed_keys
+from etude.rules import Rule
+from etude.training.iteration import EpisodeLog, Training, TrainState, seed_keys
 from etude.training.run import TrainRun
 from etude.training.side_by_side import ByUpdate
 
@@ -38,11 +39,14 @@ class HostRun(TrainRun[TrainState]):
     def notes(self, resumed: bool = False) -> list[str]:
         return [self.resumed_note.format(env=self.config.env)] if resumed else []
 
-    # --- The programs ----------------------------------------------------------------------------
+    def again(self, rule: Rule, seed: int) -> "HostRun":
+        """A run that differs in nothing that has to be compiled: under a rule of the same form."""
+        config = dataclasses.replace(self.config, seed=seed)
+        other = dataclasses.replace(self, rule=rule, config=config, collectors=[])
+        vars(other)["_compiled"] = self._compiled
+        return other
 
-    def _init(self) -> TrainState:
-        init = jax.vmap(self.training.init_outside, in_axes=(None, 0))
-        return init(self.rule, self._seed_keys)
+    # --- The programs ----------------------------------------------------------------------------
 
     @property
     def _seed_keys(self) -> Key[Array, " seeds"]:
@@ -116,6 +120,16 @@ class HostRun(TrainRun[TrainState]):
         metrics = jax.tree.map(lambda *xs: np.stack(xs), *jax.device_get(each))
         self._require_finite(metrics, done)
         return state, metrics
+
+    def played(self, rollouts: int) -> EpisodeLog:
+        """How episodes end for the agents as they are at the start."""
+        collector, state = self._collector(0), self.init()
+        leaves, log, key = self._leaves(state.learner.agent), state.world.episodes, state.key
+        add = jax.jit(jax.vmap(EpisodeLog.add, in_axes=(0, 1)))
+        for _ in range(rollouts):
+            act_keys, key = self._act_keys(key)
+            log = add(log, collector.play(leaves, act_keys, self.config.rollout)[1])
+        return log
 
     def _fill(self, collector: Collector, state: TrainState) -> TrainState:
         keys = jax.vmap(self.training.fill_keys, out_axes=1)(self._seed_keys)

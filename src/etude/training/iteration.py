@@ -100,6 +100,8 @@ class Training:
         return Passes(self.config.epochs, self.config.minibatches)
 
     def init(self, rule: Rule, key: PRNGKeyArray) -> TrainState:
+        if not isinstance(self.task, JaxTask):
+            return self.init_outside(rule, key)
         agent_key, world_key, key = jax.random.split(key, 3)
         learner = self._new_learner(rule, agent_key)
         return TrainState(learner, self._new_world(learner.agent, world_key, rule.context), key)
@@ -137,9 +139,9 @@ class Training:
         assert actors is not None
         actors, new, episodes = self.source.collect(agent, actors, act_key, length, context)
         world = World(actors, world.replay, world.episodes)
-        return self._take_in(world, new, episodes, replay_key)
+        return self.take_in(world, new, episodes, replay_key)
 
-    def _take_in(
+    def take_in(
         self, world: World, new: Rollout, episodes: Episodes, key: PRNGKeyArray
     ) -> tuple[World, Rollout, Metrics]:
         """What was just played goes into replay and the log of episodes; a batch comes out."""
@@ -218,13 +220,19 @@ class Training:
         play_key, key = jax.random.split(state.key)
         _, replay_key = jax.random.split(play_key)
         new = new.told_by(rule.context)
-        world, batch, played = self._take_in(state.world, new, episodes, replay_key)
+        world, batch, played = self.take_in(state.world, new, episodes, replay_key)
         learner, metrics = self._update(rule, state.learner, batch, play_key)
         return TrainState(learner, world, key), metrics | played
 
-    def blank_rollout(self, agent: Agent, context: Context | None) -> Rollout:
-        """A rollout of zeros, as long and wide as those of training."""
-        length, batch = self.config.rollout, self.config.num_envs
+    def blank_rollout(
+        self,
+        agent: Agent,
+        context: Context | None,
+        length: int | None = None,
+        batch: int | None = None,
+    ) -> Rollout:
+        """A rollout of zeros, by default as long and wide as those of training."""
+        length, batch = length or self.config.rollout, batch or self.config.num_envs
 
         def zeros(dtype: DTypeLike) -> Array:
             return jnp.zeros((length, batch), dtype)

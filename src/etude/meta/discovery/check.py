@@ -1,7 +1,10 @@
 """The held-out check: fresh agents, trained from scratch under the rule as it is now."""
 
+import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import cached_property
 
 import jax
 import numpy as np
@@ -9,9 +12,11 @@ from jaxtyping import Array, Key, PRNGKeyArray
 
 from etude import stats
 from etude.core.rule import Rule
-from etude.envs import Task
+from etude.envs import HostTask, Task
 from etude.meta.discovery.config import DiscoverConfig
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
+from etude.runs.loop import advance_to_end
+from etude.training.host_run import HostRun
 from etude.training.iteration import EpisodeLog, Training
 
 LEAST_SPAN = 0.1
@@ -52,19 +57,17 @@ class Check:
         self._config = config
         self._actor_critic = ActorCritic(ActorCriticConfig(discount=config.value_discount))
         trainings = {t.name: Training.create(t, config.training(t.name)) for t in tasks}
-        self._train = {name: self._program(x) for name, x in trainings.items()}
-        self._play = {name: self._program(x, learn=False) for name, x in trainings.items()}
+        self._trials = {name: self._trials_in(x) for name, x in trainings.items()}
 
     def trace(self, rule: Rule) -> None:
         """Lets mistakes surface without running anything."""
-        for program in self._train.values():
+        for trials in self._trials.values():
             for any_rule in (rule, self._actor_critic):
-                jax.eval_shape(program, any_rule, self._keys())
+                trials.trace(any_rule)
 
     def __call__(self, rule: Rule, fresh: bool = False) -> Outcomes:
         """How agents do under the rule; if `fresh`, on seeds that no rule was chosen by."""
-        keys = self._keys(fresh)
-        return {name: _outcome(train(rule, keys)) for name, train in self._train.items()}
+        return {name: _outcome(trials.train(rule, fresh)) for name, trials in self._trials.items()}
 
     def baseline(self, fresh: bool = False) -> Outcomes:
         """How the actor-critic does with the same network, batches and step size."""
@@ -72,16 +75,60 @@ class Check:
 
     def untrained(self, fresh: bool = False) -> Outcomes:
         """How agents do that never learn."""
-        keys = self._keys(fresh)
-        return {name: _outcome(play(self._actor_critic, keys)) for name, play in self._play.items()}
+        critic = self._actor_critic
+        return {name: _outcome(trials.play(critic, fresh)) for name, trials in self._trials.items()}
+
+    def _trials_in(self, training: Training) -> "Trials":
+        kind = HostTrials if isinstance(training.task, HostTask) else JaxTrials
+        return kind(training, self._config)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trials(abc.ABC):
+    """How episodes end for fresh agents in one environment."""
+
+    training: Training
+    config: DiscoverConfig
+
+    @abc.abstractmethod
+    def trace(self, rule: Rule) -> None: ...
+
+    @abc.abstractmethod
+    def train(self, rule: Rule, fresh: bool) -> EpisodeLog: ...
+
+    @abc.abstractmethod
+    def play(self, rule: Rule, fresh: bool) -> EpisodeLog:
+        """Without learning anything."""
+
+
+Program = Callable[[Rule, Key[Array, " seeds"]], EpisodeLog]
+
+
+class JaxTrials(Trials):
+    def trace(self, rule: Rule) -> None:
+        jax.eval_shape(self._train, rule, self._keys())
+
+    def train(self, rule: Rule, fresh: bool) -> EpisodeLog:
+        return self._train(rule, self._keys(fresh))
+
+    def play(self, rule: Rule, fresh: bool) -> EpisodeLog:
+        return self._play(rule, self._keys(fresh))
+
+    @cached_property
+    def _train(self) -> Program:
+        return self._program()
+
+    @cached_property
+    def _play(self) -> Program:
+        return self._program(learn=False)
 
     def _keys(self, fresh: bool = False) -> Key[Array, " seeds"]:
-        seeds = self._config.check_seeds
-        keys = jax.random.split(jax.random.key(self._config.seed), 2 * seeds if fresh else seeds)
+        seeds = self.config.check_seeds
+        keys = jax.random.split(jax.random.key(self.config.seed), 2 * seeds if fresh else seeds)
         return keys[-seeds:]
 
-    def _program(self, training: Training, learn: bool = True):
-        updates = self._config.check_updates
+    def _program(self, learn: bool = True) -> Program:
+        updates, training = self.config.check_updates, self.training
 
         def train(rule: Rule, key: PRNGKeyArray) -> EpisodeLog:
             state = training.init(rule, key)
@@ -95,6 +142,43 @@ class Check:
             return world.episodes
 
         return jax.jit(jax.vmap(train, in_axes=(None, 0)))
+
+
+class HostTrials(Trials):
+    """By ordinary training runs."""
+
+    def trace(self, rule: Rule) -> None:
+        self._run_like(rule).trace()
+
+    def train(self, rule: Rule, fresh: bool) -> EpisodeLog:
+        with closing(self._run(rule, fresh)) as run:
+            return advance_to_end(run).state.world.episodes
+
+    def play(self, rule: Rule, fresh: bool) -> EpisodeLog:
+        with closing(self._run(rule, fresh)) as run:
+            return run.played(self.config.check_updates)
+
+    @cached_property
+    def _runs(self) -> dict[object, HostRun]:
+        """One for each form of rule, with programs that serve all others of the form."""
+        return {}
+
+    def _run(self, rule: Rule, fresh: bool) -> HostRun:
+        seed = np.random.SeedSequence([self.config.seed, fresh]).generate_state(1)[0] // 2
+        return self._run_like(rule).again(rule, int(seed))
+
+    def _run_like(self, rule: Rule) -> HostRun:
+        config, form = self.config, jax.tree.structure(rule)
+        if form not in self._runs:
+            plan = dataclasses.replace(
+                self.training.config,
+                seeds=config.check_seeds,
+                steps=self.training.config.steps_after(config.check_updates),
+                log_every=config.check_updates,
+            )
+            assert isinstance(self.training.task, HostTask)
+            self._runs[form] = HostRun(self.training.task, rule, plan, self.training)
+        return self._runs[form]
 
 
 def _outcome(log: EpisodeLog) -> Outcome:

@@ -18,7 +18,8 @@ class DiscoverConfig:
 
     envs: str = "catch:rows=5,columns=5"
     """Environments of the population, separated by commas: catch:rows=5,columns=5,catch:rows=6.
-    They may differ in observations and actions."""
+    They may differ in observations and actions, and in where they run: in JAX, or in a simulator
+    outside (gym/CartPole-v1)."""
     agents: int = 8
     """Agents in the population, assigned to the environments in turn."""
     meta_steps: int = 800
@@ -105,6 +106,12 @@ class DiscoverConfig:
     mixed_mode: bool = True
     """Whether inner gradients are differentiated forward over reverse, which is cheaper."""
 
+    workers: int = 0
+    """Processes that run a simulator outside JAX, for training and for validation each; 0 runs it
+    in this one."""
+    step_timeout: float = 60.0
+    """Seconds after which a step of a simulator outside JAX counts as hanging."""
+
     held_out: str = ""
     """Additional environments, used in the periodic check only."""
     check_every: int = 100
@@ -125,7 +132,8 @@ class DiscoverConfig:
             seed="seed",
             part="replay",
             channels="conv",
-            positive="learning_rate meta_learning_rate meta_clip value_learning_rate",
+            positive="learning_rate meta_learning_rate meta_clip value_learning_rate step_timeout",
+            whole="workers",
             share="value_discount value_lambda",
             cost="meta_entropy_cost check_every",
         )
@@ -161,7 +169,8 @@ class DiscoverConfig:
     def training(self, env: str) -> TrainPlan:
         """How an agent of the population learns, as the plan of a training run."""
         own = dict(env=env, rule="discovered", log_every=1)
-        return TrainPlan.of(BASE | self.suggested | own)
+        outside = dict(lag=0, workers=self.workers, step_timeout=self.step_timeout)
+        return TrainPlan.of(BASE | self.suggested | own | outside)
 
     @property
     def suggested(self) -> dict[str, object]:

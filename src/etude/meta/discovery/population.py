@@ -1,13 +1,17 @@
 """A population of agents, each with its world and its lifetime, that a rule is learned from."""
 
+import abc
 import dataclasses
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.stages import Compiled, Lowered
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
+from etude.acting.collector import Collector
 from etude.acting.jax_source import Actors, JaxSource
 from etude.core.agent import Agent
 from etude.core.learner import norm
@@ -15,11 +19,12 @@ from etude.core.optim import scale_by_adam
 from etude.core.rule import Rule
 from etude.core.trees import choose
 from etude.core.types import Metrics, Rollout
-from etude.envs import JaxTask
+from etude.envs import JaxTask, Task
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.meta_value import MetaValue, MetaValueConfig
 from etude.meta.discovery.problem import Discovery, Lifetime
 from etude.meta.gradient import Window, meta_gradient, record, train
+from etude.meta.outside import Outside, Recorded, stacked
 from etude.training.iteration import Training, World
 
 
@@ -28,7 +33,8 @@ class Member(eqx.Module):
 
     lifetime: Lifetime
     world: World
-    validation_actors: Actors
+    validation_actors: Actors | None
+    """None if they are outside JAX."""
     age: Int[Array, "*agents"]
     """Environment steps so far."""
     budget: Int[Array, "*agents"]
@@ -61,27 +67,50 @@ def all_finite(tree: PyTree) -> Bool[Array, ""]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
-    """All agents that live in one environment: they run as one vmapped program."""
+class Group(abc.ABC):
+    """All agents that live in one environment: they run as one vmapped program, or several."""
 
-    task: JaxTask
+    task: Task
     config: DiscoverConfig
     training: Training
     problem: Discovery
     meta_optimiser: optax.GradientTransformation
+    collectors: list[Collector] = dataclasses.field(default_factory=list, compare=False)
+    """Outside JAX: those that play for training and for validation, once there are any."""
 
     @staticmethod
-    def create(task: JaxTask, config: DiscoverConfig) -> "Group":
+    def create(task: Task, config: DiscoverConfig) -> "Group":
         training = Training.create(task, config.training(task.name))
         # Adam on one vector, not on twenty arrays: the whole program is a sixth shorter to compile.
         training = dataclasses.replace(training, optimiser=optax.flatten(training.optimiser))
         problem = Discovery(training.optimiser, config.meta_entropy_cost)
         optimiser = optax.chain(optax.clip_by_global_norm(config.meta_clip), scale_by_adam())
-        return Group(task, config, training, problem, optimiser)
+        if isinstance(task, JaxTask):
+            return JaxGroup(task, config, training, problem, optimiser)
+        return HostGroup(task, config, training, problem, optimiser)
 
-    @property
-    def validation(self) -> JaxSource:
-        return JaxSource(self.task, self.config.validation_batch)
+    @abc.abstractmethod
+    def lower(self, rule: Rule, seats: Seat) -> dict[str, Lowered]:
+        """The programs that `meta_step` needs, traced."""
+
+    @abc.abstractmethod
+    def meta_step(
+        self, programs: dict[str, Compiled], rule: Rule, seats: Seat
+    ) -> tuple[RuleUpdate, Seat, Metrics]:
+        """One meta-step of every agent here; each metric has one entry per agent. The old seats are
+        used up.
+
+        The metric `over` says whose time is over, for age or bad numbers: `replace` them.
+        """
+
+    def replaced(self, over: Bool[Array, " agents"]) -> None:
+        """To be called when those agents were replaced."""
+        for collector in self.collectors:
+            collector.source.forget(np.asarray(over))
+
+    def close(self) -> None:
+        while self.collectors:
+            self.collectors.pop().close()
 
     @property
     def _value_config(self) -> MetaValueConfig:
@@ -114,10 +143,14 @@ class Group:
         return Member(
             lifetime=Lifetime(start.learner, value),
             world=start.world,
-            validation_actors=self.validation.reset(start.learner.agent, env_key),
+            validation_actors=self._validation_actors(start.learner.agent, env_key),
             age=jnp.zeros((), jnp.int32),
             budget=budgets[index],
         )
+
+    def _validation_actors(self, agent: Agent, key: PRNGKeyArray) -> Actors | None:
+        """Fresh environments for validation."""
+        return None
 
     def new_seat(self, rule: Rule, key: PRNGKeyArray) -> Seat:
         """The first agents are taken to be of any age, so that they are not all reset at once."""
@@ -141,27 +174,17 @@ class Group:
 
     # --- One meta-step ---------------------------------------------------------------------------
 
-    def advance(self, rule: Rule, seats: Seat) -> tuple[RuleUpdate, Seat, Metrics]:
-        """One meta-step of every agent here; each metric has one entry per agent.
-
-        The metric `over` says whose time is over, for age or bad numbers: `replace` them.
-        """
-        step = jax.vmap(self._step, in_axes=(None, 0))
-        updates, good, seats, metrics = step(rule, seats)
-        total = jax.tree.map(lambda x: jnp.sum(x, axis=0), updates)
-        over = ~good | (seats.member.age >= seats.member.budget)
-        metrics |= {
-            "over": over,
-            "age": seats.member.age,
-            "resets": seats.resets + over,
-            "skipped": seats.skipped,
-        }
-        return RuleUpdate(total, jnp.sum(good)), seats, metrics
-
-    def _step(self, rule: Rule, seat: Seat) -> tuple[Rule, Bool[Array, ""], Seat, Metrics]:
-        """Recorded training, the meta-gradient through it, and what Adam makes of that."""
-        play_key, validation_key, key = jax.random.split(seat.key, 3)
-        member, window, validation, played = self.live(rule, seat.member, play_key, validation_key)
+    def _learned(
+        self,
+        rule: Rule,
+        seat: Seat,
+        key: PRNGKeyArray,
+        member: Member,
+        window: Window[Lifetime],
+        validation: Rollout,
+        played: Metrics,
+    ) -> tuple[Rule, Bool[Array, ""], Seat, Metrics]:
+        """The meta-gradient through recorded training, and what Adam makes of that."""
         result = meta_gradient(
             self.problem, rule, window, validation, mixed_mode=self.config.mixed_mode
         )
@@ -175,6 +198,56 @@ class Group:
         metrics = result.metrics | played | {"meta_gradient_norm": norm(result.gradient)}
         seat = Seat(member, optimiser_state, seat.resets, seat.skipped + ~good, key)
         return update, good, seat, metrics
+
+    def _summed(
+        self, updates: Rule, good: Bool[Array, " agents"], seats: Seat, metrics: Metrics
+    ) -> tuple[RuleUpdate, Seat, Metrics]:
+        """What all agents have `_learned`, together."""
+        total = jax.tree.map(lambda x: jnp.sum(x, axis=0), updates)
+        over = ~good | (seats.member.age >= seats.member.budget)
+        metrics |= {
+            "over": over,
+            "age": seats.member.age,
+            "resets": seats.resets + over,
+            "skipped": seats.skipped,
+        }
+        return RuleUpdate(total, jnp.sum(good)), seats, metrics
+
+    def _lived(self, member: Member, world: World) -> Member:
+        """A meta-step older, in the world as it is now."""
+        age = member.age + self.steps_per_meta_step
+        return eqx.tree_at(lambda m: (m.world, m.age), member, (world, age))
+
+
+@dataclasses.dataclass(frozen=True)
+class JaxGroup(Group):
+    """Agents whose environments JAX can trace."""
+
+    task: JaxTask
+
+    @property
+    def validation(self) -> JaxSource:
+        return JaxSource(self.task, self.config.validation_batch)
+
+    def _validation_actors(self, agent: Agent, key: PRNGKeyArray) -> Actors:
+        return self.validation.reset(agent, key)
+
+    def lower(self, rule: Rule, seats: Seat) -> dict[str, Lowered]:
+        return {"advance": jax.jit(self.advance, donate_argnums=1).lower(rule, seats)}
+
+    def meta_step(
+        self, programs: dict[str, Compiled], rule: Rule, seats: Seat
+    ) -> tuple[RuleUpdate, Seat, Metrics]:
+        return programs["advance"](rule, seats)
+
+    def advance(self, rule: Rule, seats: Seat) -> tuple[RuleUpdate, Seat, Metrics]:
+        """A meta-step as one program."""
+        return self._summed(*jax.vmap(self._step, in_axes=(None, 0))(rule, seats))
+
+    def _step(self, rule: Rule, seat: Seat) -> tuple[Rule, Bool[Array, ""], Seat, Metrics]:
+        play_key, validation_key, key = step_keys(seat)
+        lived = self.live(rule, seat.member, play_key, validation_key)
+        return self._learned(rule, seat, key, *lived)
 
     def live(
         self, rule: Rule, member: Member, play_key: PRNGKeyArray, validation_key: PRNGKeyArray
@@ -224,15 +297,79 @@ class Group:
         self, rule: Rule, member: Member, agent: Agent, key: PRNGKeyArray
     ) -> tuple[Member, Rollout]:
         """A rollout for the meta-loss by the given agent, in the environments kept for that."""
+        actors = member.validation_actors
+        assert actors is not None
         actors, rollout, _ = self.validation.collect(
-            agent, member.validation_actors, key, self.config.validation_rollout, rule.context
+            agent, actors, key, self.config.validation_rollout, rule.context
         )
         return eqx.tree_at(lambda m: m.validation_actors, member, actors), rollout
 
-    def _lived(self, member: Member, world: World) -> Member:
-        """A meta-step older, in the world as it is now."""
-        age = member.age + self.steps_per_meta_step
-        return eqx.tree_at(lambda m: (m.world, m.age), member, (world, age))
+
+@dataclasses.dataclass(frozen=True)
+class HostGroup(Group):
+    """Agents whose environments are outside JAX.
+
+    Such environments cannot be reset one by one: the agent that takes another's place goes on with
+    the episodes that the other was playing, of which it remembers nothing. Nor does an agent play
+    before its first update: its replay begins with what that update is made on.
+    """
+
+    @property
+    def outside(self) -> Outside[Lifetime]:
+        config = self.config
+        how = (config.inner_updates, None, config.record, config.collect)
+        return Outside(self.problem, self.training, *how)
+
+    def lower(self, rule: Rule, seats: Seat) -> dict[str, Lowered]:
+        lifetime, config = seats.member.lifetime, self.config
+        programs, recorded = self.outside.lower(rule, lifetime, seats.member.world)
+        sizes = config.validation_rollout, config.validation_batch
+        blank = jax.vmap(lambda lifetime: self.outside.blank(lifetime, *sizes)[0], out_axes=1)
+        validation = jax.eval_shape(blank, lifetime)
+        conclude = jax.jit(self.conclude, donate_argnums=1)
+        return programs | {"conclude": conclude.lower(rule, seats, recorded, validation)}
+
+    def meta_step(
+        self, programs: dict[str, Compiled], rule: Rule, seats: Seat
+    ) -> tuple[RuleUpdate, Seat, Metrics]:
+        play_keys, validation_keys, _ = jax.vmap(step_keys)(seats)
+        training, validation = self._open(rule, seats, play_keys, validation_keys)
+        member = seats.member
+        keys = jax.vmap(jax.random.split, in_axes=(0, None))(play_keys, self.config.inner_updates)
+        world, recorded, acting = self.outside.record(
+            programs, rule, member.lifetime, member.world, training, keys
+        )
+        rollout, _ = validation.play(acting, validation_keys, self.config.validation_rollout)
+        seats = eqx.tree_at(lambda s: s.member.world, seats, world)
+        return programs["conclude"](rule, seats, recorded, rollout)
+
+    def conclude(
+        self, rule: Rule, seats: Seat, recorded: Recorded[Lifetime], validation: Rollout
+    ) -> tuple[RuleUpdate, Seat, Metrics]:
+        """A meta-step after all is played."""
+        learned = jax.vmap(self._concluded, in_axes=(None, 0, 0, 1))
+        return self._summed(*learned(rule, seats, recorded, validation))
+
+    def _concluded(
+        self, rule: Rule, seat: Seat, recorded: Recorded[Lifetime], validation: Rollout
+    ) -> tuple[Rule, Bool[Array, ""], Seat, Metrics]:
+        member = self._lived(seat.member, seat.member.world)
+        window = recorded.window(seat.member.lifetime)
+        validation, played = validation.told_by(rule.context), _totals(stacked(recorded.played))
+        return self._learned(rule, seat, step_keys(seat)[2], member, window, validation, played)
+
+    def _open(self, rule: Rule, seats: Seat, *keys: Key[Array, " agents"]) -> list[Collector]:
+        agents, config = seats.member.lifetime.learner.agent, self.config
+        sizes = self.training.config.num_envs, config.validation_batch
+        for key, number in list(zip(keys, sizes, strict=True))[len(self.collectors) :]:
+            self.collectors.append(self.outside.open(rule, agents, key, number))
+        return self.collectors
+
+
+def step_keys(seat: Seat) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:
+    """Of a meta-step: for training, for validation, and the seat's next."""
+    play_key, validation_key, key = jax.random.split(seat.key, 3)
+    return play_key, validation_key, key
 
 
 def _totals(played: Metrics) -> Metrics:

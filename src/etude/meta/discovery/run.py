@@ -18,13 +18,14 @@ from etude.envs import Task
 from etude.errors import UserError
 from etude.meta.discovery.check import Check, Outcomes, score
 from etude.meta.discovery.config import DiscoverConfig
-from etude.meta.discovery.population import Group, Seat, apply_updates
+from etude.meta.discovery.population import Group, HostGroup, Seat, apply_updates
 from etude.meta.discovery.report import describe, plot_discovery
 from etude.meta.discovery.saved import read_config
 from etude.rules import Rule
 from etude.rules.disco.rule import Disco, DiscoConfig
 from etude.runs.folder import RunFolder
 from etude.runs.run import Outcome, Record, Result, Run
+from etude.training.host_run import HostRun
 
 
 class DiscoveryState(eqx.Module):
@@ -73,8 +74,8 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     def untraced(cls, config: DiscoverConfig, start: Rule | None = None) -> "DiscoveryRun":
         """Finds environments and the rule to start from (unless it is given)."""
         names = config.env_names
-        groups = tuple(Group.create(envs.make_jax(name), config) for name in names)
-        extra = [envs.make_jax(name) for name in config.held_out_names if name not in names]
+        groups = tuple(Group.create(envs.make(name), config) for name in names)
+        extra = [envs.make(name) for name in config.held_out_names if name not in names]
         tasks = [group.task for group in groups] + extra
         start = start_maker(config, tasks)(jax.random.key(config.seed)) if start is None else start
         if not jax.tree.leaves(start):
@@ -157,6 +158,10 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         rules.save(folder.path / rules.RULE_FILE, kept_rule(state), self.config.suggested)
         self.draw(folder)
 
+    def notes(self, resumed: bool = False) -> list[str]:
+        outside = [x.task.name for x in self.groups if isinstance(x, HostGroup)] if resumed else []
+        return [HostRun.resumed_note.format(env=name) for name in outside]
+
     def describe(self, record: Record) -> str:
         return describe(record, self.updates)
 
@@ -213,12 +218,15 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         best_step, barren = (jnp.zeros((), jnp.int32) for _ in range(2))
         return DiscoveryState(rule, tuple(seats), best, jnp.asarray(-jnp.inf), best_step, barren)
 
-    def _lower(self) -> list[Lowered]:
+    def _lower(self) -> list[dict[str, Lowered]]:
         seats = self.shapes().seats
         return [
-            jax.jit(group.advance, donate_argnums=1).lower(self.start, shape)
-            for group, shape in zip(self.groups, seats, strict=True)
+            group.lower(self.start, shape) for group, shape in zip(self.groups, seats, strict=True)
         ]
+
+    def close(self) -> None:
+        for group in self.groups:
+            group.close()
 
     @cached_property
     def _replace(self) -> list[Callable[..., Seat]]:
@@ -228,11 +236,12 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         self, state: DiscoveryState, learning_rate: float
     ) -> tuple[DiscoveryState, dict[str, Metrics]]:
         updates, after, metrics = [], [], {}
-        programs = zip(self.groups, self._compiled, self._replace, state.seats, strict=True)
-        for group, advance, replace, seats in programs:
-            update, seats, logged = advance(state.rule, seats)
+        groups = zip(self.groups, self._compiled, self._replace, state.seats, strict=True)
+        for group, programs, replace, seats in groups:
+            update, seats, logged = group.meta_step(programs, state.rule, seats)
             if jnp.any(logged["over"]):
                 seats = replace(state.rule, seats, logged["over"])
+                group.replaced(logged["over"])
             updates.append(update)
             after.append(seats)
             metrics[group.task.name] = logged
