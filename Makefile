@@ -28,10 +28,11 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip check
 	touch $(READY)
 
-# Pins every dependency for all supported platforms and Pythons, with hashes.
+# Pins every dependency for all supported platforms and Pythons, with hashes. Of the suites, those that
+# have wheels for all of them.
 lock:
 	uv pip compile --universal --fork-strategy fewest --generate-hashes --python-version 3.11 \
-		pyproject.toml --extra tensorboard --group dev --quiet --output-file requirements.lock
+		pyproject.toml --extra tensorboard --extra atari --extra minigrid --group dev --quiet --output-file requirements.lock
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

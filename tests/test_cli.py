@@ -222,6 +222,7 @@ print("heavy:", {"jax", "gymnax", "numpy", "matplotlib"} & sys.modules.keys())
     "arguments",
     [
         ["envs"],
+        ["envs", "atri"],
         ["rules"],
         ["reproduce", "--list"],
         ["reproduce", "frodo-cach"],

@@ -235,12 +235,23 @@ def reproduce(
 
 
 @app.command(name="envs")
-def list_envs() -> None:
-    """List the environments."""
-    from etude import envs
-    from etude.cli.terminal import print_envs
+def list_envs(
+    suite: Annotated[tyro.conf.Positional[str], no_default("those that come along")] = "",
+) -> None:
+    """List the environments that come along and the suites, or the environments of a suite.
 
-    print_envs(envs.available())
+    Args:
+        suite: A suite, as `atari`.
+    """
+    from etude import envs
+    from etude.cli.terminal import print_envs, print_suite
+
+    if not suite:
+        return print_envs(envs.available(), envs.SUITES)
+    if suite not in envs.SUITES:
+        hint = did_you_mean(suite, envs.SUITES, f"there are: {', '.join(envs.SUITES)}.")
+        raise UserError(f"There is no suite {suite!r}: {hint}")
+    print_suite(envs.listed(suite))
 
 
 @app.command(name="rules")

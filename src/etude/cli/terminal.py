@@ -8,12 +8,16 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from etude.cli.source import classes_in, first_line
-from etude.envs.catalogue import Listed
+from etude.envs.catalogue import Listed, Suite, how_to_install
+from etude.errors import UserError
 from etude.runs.folder import Record, RunFolder
 from etude.settings import Settings
 from etude.text import as_words, count, duration
 
 if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+    from etude.envs import Task
     from etude.experiments import Experiment, Verdict
 
 Padding = tuple[int, int, int, int]
@@ -123,14 +127,48 @@ def _about(env: Listed) -> str:
     return first_line(classes_in(module)[name])
 
 
-def print_envs(listed: dict[str, Listed]) -> None:
+def print_envs(listed: dict[str, Listed], suites: dict[str, Suite]) -> None:
     rows = (
-        (name, str(env.actions), "×".join(map(str, env.observation)) or "1", _about(env))
+        (name, str(env.actions), by_times(env.observation), _about(env))
         for name, env in listed.items()
     )
     print_table(rows, "environment", "actions", "observation", "about")
-    out.print("\nSettings follow a colon: catch:rows=5,columns=5. Your own: module:Class.")
+    out.print()
+    rows = ((name, x.about, _installed(name, x)) for name, x in suites.items())
+    print_table(rows, "suite", "about", "installed")
+    out.print("\nEnvironments of a suite: etude envs SUITE.")
+    out.print("Settings follow a colon: catch:rows=5,columns=5. Your own: module:Class.")
     out.print("Trials of several episodes on one task, for agents with memory: trials/NAME.")
+
+
+def _installed(name: str, suite: Suite) -> str:
+    return "yes" if suite.installed else f"no: {escape(how_to_install(name))}"
+
+
+def print_suite(listed: "Iterable[tuple[str, Task | UserError]]") -> None:
+    """Environments of a suite, as they are without settings, or why there is none."""
+    rows = (
+        (name, "–", escape(str(found)))
+        if isinstance(found, UserError)
+        else (name, str(found.num_actions), describe(found.observation))
+        for name, found in listed
+    )
+    print_table(rows, "environment", "actions", Column("observation", overflow="fold"))
+
+
+def describe(observation: "PyTree") -> str:
+    """The shapes and types of what is observed."""
+    if isinstance(observation, dict):
+        return ", ".join(f"{name}: {describe(x)}" for name, x in observation.items())
+    if isinstance(observation, tuple):
+        return ", ".join(describe(x) for x in observation)
+    of = getattr(observation, "number", None)
+    kind = observation.dtype.name if of is None else f"symbols of {of}"
+    return f"{by_times(observation.shape)} {kind}"
+
+
+def by_times(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "1"
 
 
 def print_rule(name: str, about: str, settings: Iterable[tuple[str, str]] = ()) -> None:

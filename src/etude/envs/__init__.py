@@ -3,17 +3,27 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from etude.envs.catalogue import available, require_known
+from etude.envs.catalogue import SUITES, available, require_known
 
 if TYPE_CHECKING:
-    from etude.envs.registry import make, make_jax
+    from etude.envs.registry import listed, make, make_jax
     from etude.envs.tasks import HostTask, JaxTask, Task
 
-__all__ = ["HostTask", "JaxTask", "Task", "available", "make", "make_jax", "require_known"]
+__all__ = [
+    "SUITES",
+    "HostTask",
+    "JaxTask",
+    "Task",
+    "available",
+    "listed",
+    "make",
+    "make_jax",
+    "require_known",
+]
 
 
 LATE = {
-    "etude.envs.registry": ("make", "make_jax"),
+    "etude.envs.registry": ("listed", "make", "make_jax"),
     "etude.envs.tasks": ("HostTask", "JaxTask", "Task"),
 }
 

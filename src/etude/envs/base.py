@@ -21,7 +21,8 @@ class EnvState(eqx.Module):
     """Steps since the episode began."""
 
 
-State = TypeVar("State", bound=EnvState)
+State = TypeVar("State")
+Timed = TypeVar("Timed", bound=EnvState)
 Params = TypeVar("Params")
 Observation = TypeVar("Observation")
 
@@ -94,7 +95,7 @@ class EnvParams(eqx.Module):
     max_steps_in_episode: int = 1
 
 
-class TimeLimited(Environment[State, EnvParams, Array]):
+class TimeLimited(Environment[Timed, EnvParams, Array]):
     """An environment whose only parameter is its time limit."""
 
     limit: int
@@ -104,7 +105,7 @@ class TimeLimited(Environment[State, EnvParams, Array]):
     def default_params(self) -> EnvParams:
         return EnvParams(self.limit)
 
-    def is_truncated(self, state: State, params: EnvParams) -> Bool[Array, ""]:
+    def is_truncated(self, state: Timed, params: EnvParams) -> Bool[Array, ""]:
         return state.time >= params.max_steps_in_episode
 
 

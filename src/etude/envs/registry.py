@@ -5,7 +5,8 @@ import dataclasses
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -82,6 +83,21 @@ def suite_module(suite: str) -> ModuleType:
             f"{suite} needs {about.package}, which is not installed: {how_to_install(suite)}."
         )
     return importlib.import_module(f"etude.envs.suites.{suite}")
+
+
+def listed(suite: str) -> Iterator[tuple[str, Task | UserError]]:
+    """The environments of a suite as they are without settings, or why one cannot be used."""
+    for name in suite_module(suite).names():
+        spec = f"{suite}/{name}" if name else suite
+        yield spec, _made_or_refused(spec)
+
+
+def _made_or_refused(spec: str) -> Task | UserError:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # Gymnasium's, of versions that are old
+            return make(spec)
+    except UserError as error:
+        return error
 
 
 def is_gymnasium(factory: Callable) -> bool:
@@ -162,7 +178,7 @@ def _gymnax_factory(name: str) -> Callable[..., Any]:
         raise UserError(f"Environment {name!r} cannot be made: {reason(error)}") from None
 
 
-def checked(spec: str, env: Playable, params: PyTree) -> Task:
+def checked(spec: str, env: Playable, params: PyTree) -> JaxTask:
     """Looks at the environment's shapes without running it, so that mistakes show at once."""
     limit = getattr(params, "max_steps_in_episode", None)
     if isinstance(limit, int) and limit < 1:

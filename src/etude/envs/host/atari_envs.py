@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode
 
 from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped
 
-SCREEN = dict(img_height=210, img_width=160, grayscale=False)
+SCREEN: dict[str, Any] = dict(img_height=210, img_width=160, grayscale=False)
 
 
 class AtariEnvs:
@@ -30,8 +30,8 @@ class AtariEnvs:
         **options: Any,
     ):
         """`threads`: 0 for as many as there are cores; `options`: of ale-py."""
-        self.num_envs, self.clip, self.life = num_envs, clip, life
-        self.options = dict(
+        self.num_envs, self.at, self.clip, self.life = num_envs, None, clip, life
+        self.options: dict[str, Any] = dict(
             game=rom,
             stack_num=1,
             reward_clipping=False,

@@ -3,10 +3,18 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import crafter
+import crafter  # type: ignore
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+
+class RepeatableCrafter(crafter.Env):
+    """Which of several animals vanishes depends on the order of a set, which no seed governs; here
+    it is that of their places."""
+
+    def _balance_chunk(self, chunk, objs):
+        super()._balance_chunk(chunk, sorted(objs, key=lambda x: tuple(x.pos)))
 
 
 class CrafterEnv(gymnasium.Env):
@@ -16,7 +24,7 @@ class CrafterEnv(gymnasium.Env):
 
     def __init__(self, length: int = 10_000, reward: bool = True):
         self.arguments = dict(length=length, reward=reward)
-        self.env = crafter.Env(**self.arguments)
+        self.env = RepeatableCrafter(**self.arguments)
         self.observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
         self.action_space = spaces.Discrete(len(self.env.action_names))
         self.successes: list[frozenset[str]] = []
@@ -25,7 +33,7 @@ class CrafterEnv(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
         super().reset(seed=seed)
         if seed is not None:
-            self.env = crafter.Env(seed=seed, **self.arguments)
+            self.env = RepeatableCrafter(seed=seed, **self.arguments)
         return self.env.reset(), {}
 
     def step(self, action: int):

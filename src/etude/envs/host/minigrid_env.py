@@ -30,7 +30,7 @@ def _silent(*_: object) -> None: ...
 
 
 # BabyAI prints each world that it tries in vain.
-vars(roomgrid_level)["print"] = _silent
+roomgrid_level.print = _silent  # type: ignore[attr-defined]
 
 
 class MiniGridEnv(gymnasium.ObservationWrapper):
@@ -41,7 +41,7 @@ class MiniGridEnv(gymnasium.ObservationWrapper):
         super().__init__(made)
         shown = made.observation_space
         assert isinstance(shown, spaces.Dict)
-        shape = shown["image"].shape
+        shape = shown["image"].shape or ()
         parts: dict[str, spaces.Space] = {
             "direction": spaces.Discrete(4),
             "image": spaces.MultiDiscrete(np.full(shape, SYMBOLS), dtype=np.uint8),

@@ -4,8 +4,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from nle.env import tasks
-from nle.env.base import NLE, NLE_SPACE_ITEMS
+from nle.env import tasks  # type: ignore
+from nle.env.base import NLE, NLE_SPACE_ITEMS  # type: ignore
 
 TASKS: dict[str, type[NLE]] = {
     "Score": tasks.NetHackScore,

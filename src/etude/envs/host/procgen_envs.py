@@ -9,8 +9,8 @@ import numpy as np
 from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped
 
 with contextlib.redirect_stderr(io.StringIO()):  # gym says at length that it is no longer kept
-    from procgen import ProcgenGym3Env
-    from procgen.env import ENV_NAMES
+    from procgen import ProcgenGym3Env  # type: ignore
+    from procgen.env import ENV_NAMES  # type: ignore
 
 GAMES: list[str] = list(ENV_NAMES)
 ACTIONS = 15
@@ -21,7 +21,7 @@ class ProcgenEnvs:
     say which it was."""
 
     def __init__(self, game: str, num_envs: int, threads: int, **options: Any):
-        self.num_envs = num_envs
+        self.num_envs, self.at = num_envs, None
         self.options = dict(num=num_envs, env_name=game, num_threads=threads, **options)
         self.env: ProcgenGym3Env | None = None
         self.never = np.zeros(num_envs, bool)

@@ -21,7 +21,7 @@ MontezumaRevenge MsPacman NameThisGame Phoenix Pitfall Pong PrivateEye Qbert Riv
 Robotank Seaquest Skiing Solaris SpaceInvaders StarGunner Surround Tennis TimePilot Tutankham
 UpNDown Venture VideoPinball WizardOfWor YarsRevenge Zaxxon
 """
-GAMES = _GAMES.split()
+GAMES: list[str] = [*_GAMES.split()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,5 +87,5 @@ def _open(rom: str, chosen: AtariSettings, num_envs: int, workers: int) -> Atari
 def _minimal_actions(rom: str) -> int:
     ALEInterface.setLoggerMode(LoggerMode.Error)
     ale = ALEInterface()
-    ale.loadROM(roms.get_rom_path(rom))
+    ale.loadROM(str(roms.get_rom_path(rom)))
     return len(ale.getMinimalActionSet())

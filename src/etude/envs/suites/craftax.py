@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
-from craftax.craftax_env import make_craftax_env_from_name
+from craftax.craftax_env import make_craftax_env_from_name  # type: ignore
 from jaxtyping import Array, Bool
 
 from etude.envs.base import Action, Environment, Transition

