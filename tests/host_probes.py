@@ -30,8 +30,9 @@ class Corridor(gymnasium.Env):
     def step(self, action):
         self.position += 2 * action - 1
         self.time += 1
-        reward = 0.25 * self.position
-        return self.seen, reward, self.position >= self.end, self.time >= self.limit, {}
+        reward, ended = 0.25 * self.position, self.position >= self.end
+        info = {"outcome": {"arrived": float(ended), "time": self.time}}
+        return self.seen, reward, ended, self.time >= self.limit, info
 
 
 class Cycle(gymnasium.Env):

@@ -218,6 +218,24 @@ def test_training_is_the_same_whenever_it_is_repeated_and_learns():
     np.testing.assert_allclose(in_turn.curve[0]["loss"], inside.curve[0]["loss"], rtol=1e-4)
 
 
+def test_what_episodes_came_to_is_kept_by_seed(tmp_path):
+    settings = dict(batch=2, rollout=16, torso=(4,), seeds=2, learning_rate=1e-2, log_every=10)
+    for workers in (0, 2):
+        out = str(tmp_path / str(workers))
+        etude.train(
+            "tests.host_probes:Corridor", "actor_critic", out=out, steps=640, workers=workers,
+            **settings,
+        )  # fmt: skip
+        result = etude.resume(out, 3200)
+        found, lines = result.summary["outcomes"], [x["outcomes"] for x in result.curve]
+        episodes = np.sum([x["episodes"] for x in lines], axis=0)
+        assert episodes.sum() == sum(x["episodes"] for x in result.curve)
+        arrived = np.sum([x["sums"]["arrived"] for x in lines], axis=0)
+        np.testing.assert_allclose(found["arrived"], arrived / episodes)
+        assert all(3 <= time <= 7 for time in found["time"])
+        assert min(found["arrived"]) > 0.2
+
+
 def test_replay_is_filled_before_the_first_update():
     settings = dict(
         steps=600, batch=8, rollout=5, replay_share=0.75, replay_capacity=16, torso=(4,)

@@ -133,16 +133,15 @@ def test_crafters_score_is_a_geometric_mean_of_success_rates():
     pytest.importorskip("crafter")
     from etude.envs.host.crafter_env import CrafterEnv, score
 
-    everything, nothing = frozenset("ab"), frozenset()
-    assert score([everything], "ab") == pytest.approx(100.0)
-    assert score([nothing], "ab") == 0.0
-    assert score([frozenset("a"), nothing], "ab") == pytest.approx(51**0.5 - 1)
+    assert score({"a": 1.0, "b": 1.0})["score"] == pytest.approx(100.0)
+    assert score({"a": 0.0, "b": 0.0})["score"] == 0.0
+    assert score({"a": 0.5, "b": 0.0})["score"] == pytest.approx(51**0.5 - 1)
     env = CrafterEnv(length=40)
     env.reset(seed=0)
     for action in [5, 1, 2, 3, 4] * 8:
         _, _, dead, cut, info = env.step(action)
-    assert cut and not dead and len(env.successes) == 1
-    assert len(info["achievements"]) == 22 and env.successes[0] <= set(info["achievements"])
+    assert cut and not dead and info["outcome"].keys() == info["achievements"].keys()
+    assert len(info["outcome"]) == 22 and set(info["outcome"].values()) <= {0.0, 1.0}
 
 
 def test_nethack_is_nethack():

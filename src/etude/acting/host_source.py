@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 from etude.acting.players import Player
 from etude.core.trees import choose
 from etude.core.types import Context, Episodes, Rollout
-from etude.envs.host.simulator import Leaves, Simulator, SimulatorFault, Stepped
+from etude.envs.host.simulator import Leaves, Outcome, Simulator, SimulatorFault, Stepped
 from etude.envs.tasks import HostTask
 from etude.errors import UserError
 
@@ -57,6 +57,7 @@ class HostSource:
         self.task, self.shape, self.seed = task, (players, num_envs), seed
         self.form = jax.tree.structure(task.observation)
         self.spent, self.steps = Spent(), 0
+        self._outcomes: list[Outcome] = []
         self.stop = False
         """Whether to give up the rollout that is being played."""
         self.stepping_since: float | None = None
@@ -89,6 +90,15 @@ class HostSource:
         """Has players, some of all (flags), forget what they know, as if an episode began. Those
         that take their place go on with the episodes that are being played."""
         self._forget |= players[:, None]
+
+    def take_outcomes(self, updates: int) -> np.ndarray:
+        """Those of episodes that have ended since the last call, as the metrics of so many updates:
+        a list for each, all of them in the first."""
+        each = np.empty(updates, object)
+        number = len(self._outcomes)  # the collector's thread may add to them
+        each[:] = [self._outcomes[:number], *([] for _ in range(updates - 1))]
+        del self._outcomes[:number]
+        return each
 
     # --- The policy ------------------------------------------------------------------------------
 
@@ -149,6 +159,7 @@ class HostSource:
             now: Stepped = self._simulate(partial(self._simulator.step, actions))
             self._count(rows, t, now)
             rows.did(t, actions, now)
+            self._outcomes.extend(now.outcomes)
             self._observation = now.observation
             np.logical_or(now.terminated, now.skipped, out=self._forget.reshape(-1))
         rows.saw(length, self._observation, self._act_now(leaves)[2])

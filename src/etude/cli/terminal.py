@@ -46,6 +46,8 @@ def print_training(summary: Record, folder: RunFolder) -> None:
         rows["final return"] = f"{_figure(final['mean'])} (95% interval {_interval(final)})"
         if summary["seeds"] > 1:
             rows["by seed"] = ", ".join(_figure(x) for x in final["per_seed"] if x is not None)
+    for name, by_seed in summary.get("outcomes", {}).items():
+        rows[escape(name)] = ", ".join(_figure(x) for x in by_seed)
     rows |= {
         "environment steps": f"{summary['environment_steps']:,} a seed",
         "updates": f"{summary['updates']:,}",

@@ -1,7 +1,7 @@
 """What agents are trained on: an environment by its name, in JAX or on the host."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Array, PyTree
@@ -47,3 +47,5 @@ class HostTask(Task):
 
     open: Callable[[int, int], Simulator]
     """Starts so many copies of it, in so many processes of their own; in this one if 0."""
+    judge: Callable[[Mapping[str, float]], dict[str, float]] | None = None
+    """What the mean outcomes of a run's episodes amount to, if anything."""

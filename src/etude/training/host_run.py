@@ -14,9 +14,13 @@ from etude.acting.host_source import HostSource
 from etude.core.types import Episodes
 from etude.envs import HostTask
 from etude.rules import Rule
+from etude.runs.run import Outcome, Record
 from etude.training.iteration import EpisodeLog, Training, TrainState, seed_keys
 from etude.training.run import TrainRun
 from etude.training.side_by_side import ByUpdate
+
+OUTCOMES = "outcomes"
+"""Under this name, metrics, records and the summary hold what episodes came to."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +123,44 @@ class HostRun(TrainRun[TrainState]):
             each.append(metrics)
         metrics = jax.tree.map(lambda *xs: np.stack(xs), *jax.device_get(each))
         self._require_finite(metrics, done)
-        return state, metrics
+        return state, metrics | {OUTCOMES: collector.source.take_outcomes(number)}
+
+    # --- What episodes came to, where the environment tells ---------------------------------------
+
+    def record(self, state: TrainState, metrics: ByUpdate, done: int) -> Record:
+        told = dict(metrics)
+        outcomes = [x for update in told.pop(OUTCOMES) for x in update]
+        record = super().record(state, told, done)
+        if not outcomes:
+            return record
+        seeds = np.array([index // self.config.num_envs for index, _ in outcomes])
+        counts = np.bincount(seeds, minlength=self.config.seeds)
+        names = {name for _, outcome in outcomes for name in outcome}
+        sums = {
+            name: np.bincount(
+                seeds, [outcome.get(name, 0.0) for _, outcome in outcomes], self.config.seeds
+            ).tolist()
+            for name in sorted(names)
+        }
+        return record | {OUTCOMES: {"episodes": counts.tolist(), "sums": sums}}
+
+    def summary(self, outcome: Outcome[TrainState]) -> Record:
+        """With the mean outcomes of all episodes of the run, seed by seed."""
+        told = [record[OUTCOMES] for record in outcome.curve if OUTCOMES in record]
+        if not told:
+            return super().summary(outcome)
+        counts = np.sum([x["episodes"] for x in told], axis=0)
+        names = sorted({name for x in told for name in x["sums"]})
+        none = np.zeros(self.config.seeds)
+        means = {
+            name: np.sum([x["sums"].get(name, none) for x in told], axis=0) / np.maximum(counts, 1)
+            for name in names
+        }
+        found = {name: x.tolist() for name, x in means.items()}
+        if self.task.judge is not None:
+            each = [self.task.judge({k: x[i] for k, x in found.items()}) for i in range(len(none))]
+            found |= {name: [x[name] for x in each] for name in each[0]}
+        return super().summary(outcome) | {OUTCOMES: found}
 
     def played(self, rollouts: int) -> EpisodeLog:
         """How episodes end for the agents as they are at the start."""

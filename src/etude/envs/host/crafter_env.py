@@ -1,12 +1,14 @@
 """Crafter as a Gymnasium environment."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import crafter  # type: ignore
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from etude.envs.host.simulator import OUTCOME
 
 
 class RepeatableCrafter(crafter.Env):
@@ -27,8 +29,6 @@ class CrafterEnv(gymnasium.Env):
         self.env = RepeatableCrafter(**self.arguments)
         self.observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
         self.action_space = spaces.Discrete(len(self.env.action_names))
-        self.successes: list[frozenset[str]] = []
-        """What was achieved in each episode that has ended."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
         super().reset(seed=seed)
@@ -39,21 +39,14 @@ class CrafterEnv(gymnasium.Env):
     def step(self, action: int):
         observation, reward, done, info = self.env.step(action)
         dead = info["discount"] == 0.0
-        if done:
-            self.successes.append(achieved(info["achievements"]))
+        info[OUTCOME] = {name: float(count > 0) for name, count in info["achievements"].items()}
         return observation, reward, dead, done and not dead, info
 
     def render(self) -> np.ndarray:
         return self.env.render((360, 360))
 
 
-def achieved(counts: Mapping[str, int]) -> frozenset[str]:
-    return frozenset(name for name, count in counts.items() if count > 0)
-
-
-def score(episodes: Iterable[frozenset[str]], achievements: Iterable[str]) -> float:
-    """Crafter's score in per cent: the geometric mean of success rates, as in its
+def score(rates: Mapping[str, float]) -> dict[str, float]:
+    """Crafter's score in per cent: the geometric mean of the achievements' success rates, as in its
     [paper](https://arxiv.org/abs/2109.06780): exp(mean(ln(1 + rate))) − 1."""
-    episodes = list(episodes)
-    rates = [100 * np.mean([x in episode for episode in episodes]) for x in achievements]
-    return float(np.expm1(np.mean(np.log1p(rates))))
+    return {"score": float(np.expm1(np.mean(np.log1p(100.0 * np.array(list(rates.values()))))))}

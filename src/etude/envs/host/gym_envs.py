@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
-from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped
+from etude.envs.host.simulator import OUTCOME, Leaves, Outcome, SimulatorFault, Stepped
 
 MakeEnv = Callable[[], gymnasium.Env]
 
@@ -78,7 +78,9 @@ def picture_in(rendered: object) -> np.ndarray | None:
 def room_for(leaves: Sequence[Leaf], num_envs: int) -> Stepped:
     """Arrays that steps can be written into."""
     observation = [np.zeros((num_envs, *leaf.shape), leaf.dtype) for leaf in leaves]
-    return Stepped(observation, np.zeros(num_envs, np.float32), *np.zeros((3, num_envs), bool))
+    terminated, truncated, skipped = np.zeros((3, num_envs), bool)
+    reward = np.zeros(num_envs, np.float32)
+    return Stepped(observation, reward, terminated, truncated, skipped)
 
 
 class GymEnvs:
@@ -90,7 +92,9 @@ class GymEnvs:
         self.num_envs, self.at = num_envs, 0
         self.envs = [make() for _ in range(num_envs)]
         self.leaves = leaves_of(self.envs[0].observation_space)
-        self.now = room_for(self.leaves, num_envs) if room is None else room
+        self.outcomes: list[Outcome] = []
+        room = room_for(self.leaves, num_envs) if room is None else room
+        self.now = room._replace(outcomes=self.outcomes)
         self.first_action = int(getattr(self.envs[0].action_space, "start", 0))
 
     def reset(self, seed: int) -> Leaves:
@@ -102,6 +106,7 @@ class GymEnvs:
         return self.now.observation
 
     def step(self, actions: np.ndarray) -> Stepped:
+        self.outcomes.clear()
         with self._faults():
             for i, action in enumerate((actions + self.first_action).tolist()):
                 self.at = i
@@ -138,7 +143,9 @@ class GymEnvs:
         if now.skipped[i]:
             now.reward[i], now.terminated[i], now.truncated[i] = 0.0, False, False
             return self._begin(i)
-        observation, reward, terminated, truncated, _ = self.envs[i].step(action)
+        observation, reward, terminated, truncated, info = self.envs[i].step(action)
+        if (terminated or truncated) and OUTCOME in info:
+            self.outcomes.append((i, info[OUTCOME]))
         now.reward[i], now.terminated[i] = reward, terminated
         now.truncated[i] = truncated and not terminated
         if terminated:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -87,8 +87,13 @@ class Processes:
 
     def step(self, actions: np.ndarray) -> Stepped:
         self.action[:] = actions
-        self._ask(*[("step", 0)] * len(self.workers))
-        return self.now
+        found = self._ask(*[("step", 0)] * len(self.workers))
+        outcomes = [
+            (worker.first + i, outcome)
+            for worker, ended in zip(self.workers, found, strict=True)
+            for i, outcome in ended
+        ]
+        return self.now._replace(outcomes=outcomes)
 
     def picture(self) -> np.ndarray | None:
         first = self.workers[0]
@@ -99,15 +104,17 @@ class Processes:
         for worker in self.workers:
             worker.stop()
 
-    def _ask(self, *requests: tuple[str, int]) -> None:
+    def _ask(self, *requests: tuple[str, int]) -> list[Any]:
         for worker, request in zip(self.workers, requests, strict=True):
             worker.send(request)
-        self._wait()
+        return self._wait()
 
-    def _wait(self) -> None:
+    def _wait(self) -> list[Any]:
+        found = []
         for worker in self.workers:
             self.at = worker.first
-            worker.answer()
+            found.append(worker.answer())
+        return found
 
 
 class Worker:
@@ -132,7 +139,7 @@ class Worker:
         with contextlib.suppress(OSError):  # `answer` says that it is dead
             self.connection.send(request)
 
-    def answer(self) -> np.ndarray | None:
+    def answer(self) -> Any:
         try:
             fault, found = self.connection.recv()
         except (EOFError, OSError):
@@ -174,7 +181,7 @@ def serve(connection: Connection, fd: int) -> None:
     connection.send((None, None))
     work = {
         "reset": lambda seed: envs.reset(seed) and None,
-        "step": lambda _: envs.step(action[share]) and None,
+        "step": lambda _: envs.step(action[share]).outcomes,
         "picture": lambda _: envs.picture(),
     }
     while True:

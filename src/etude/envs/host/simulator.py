@@ -1,6 +1,6 @@
 """What a host simulator is: several copies of an environment, stepped together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -8,6 +8,13 @@ import numpy as np
 Leaves = Sequence[np.ndarray]
 """The arrays of an observation in the order in which JAX flattens it (dictionaries by key), each
 with the environments as its first axis."""
+
+
+Outcome = tuple[int, Mapping[str, float]]
+"""Of an episode: its environment, and numbers by name."""
+
+OUTCOME = "outcome"
+"""Under this name, a Gymnasium environment's last info of an episode may hold such numbers."""
 
 
 class Stepped(NamedTuple):
@@ -28,6 +35,8 @@ class Stepped(NamedTuple):
     """The reward that the game itself gives, if something else is learned from."""
     over: np.ndarray | None = None
     """Where the game is over, if it is not wherever an episode has terminated or was cut."""
+    outcomes: Sequence[Outcome] = ()
+    """What else is worth telling of episodes that this step has ended."""
 
 
 @runtime_checkable

@@ -3,7 +3,7 @@
 import dataclasses
 from functools import partial
 
-from etude.envs.host.crafter_env import CrafterEnv
+from etude.envs.host.crafter_env import CrafterEnv, score
 from etude.envs.suites.common import known, settings_from
 from etude.envs.suites.gym import task_of
 from etude.envs.tasks import HostTask
@@ -24,7 +24,8 @@ class CrafterSettings:
 def make(spec: str, name: str, settings: dict[str, str]) -> HostTask:
     known("crafter", name, names())
     chosen = settings_from(CrafterSettings(), settings, spec)
-    return task_of(spec, partial(CrafterEnv, **dataclasses.asdict(chosen)))
+    task = task_of(spec, partial(CrafterEnv, **dataclasses.asdict(chosen)))
+    return dataclasses.replace(task, judge=score)
 
 
 def names() -> list[str]:
