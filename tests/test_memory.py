@@ -237,7 +237,7 @@ def test_replay_holds_each_frame_once():
 
 RECALL = "tests.probes:RecallFirst"
 """A sign is shown at first, and asked for after three blank steps: +1 if it is right, −1 if not."""
-SETTINGS = dict(batch=32, rollout=8, torso=(32,), memory_size=16, seeds=1, log_every=50)
+SETTINGS = dict(batch=32, rollout=8, torso=(32,), seeds=1, log_every=50)
 
 
 @pytest.mark.slow
@@ -253,7 +253,7 @@ def test_memory_is_what_solves_a_task_that_needs_it(rule, settings):
     if rule == "disco103":
         parity.published_rule()
     shorter = min(settings["steps"], 20_000)
-    solved = train(RECALL, rule, memory="gru", **SETTINGS | settings)
+    solved = train(RECALL, rule, memory="gru", memory_size=16, **SETTINGS | settings)
     blind = train(RECALL, rule, memory="none", **SETTINGS | settings | dict(steps=shorter))
     assert solved.summary["final_return"]["mean"] > 0.9
     assert abs(blind.summary["final_return"]["mean"]) < 0.4

@@ -21,7 +21,7 @@ class Table(Agent):
     said: dict
 
     def __init__(self, logits, value):
-        self.torso = self.memory = self.head = self.model = None
+        self.torso = self.frames = self.memory = self.head = self.model = None
         self.num_actions, self.said = 2, {"pi": logits, "value": value[..., None]}
 
     def unroll(self, rollout):
