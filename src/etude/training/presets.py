@@ -34,7 +34,7 @@ PRESETS: dict[str, dict[str, Settings]] = {
         "procgen/*": CLASSIC | dict(steps=3_000_000, **OUTSIDE),
         "crafter*": CLASSIC | dict(steps=1_000_000, **OUTSIDE),
         "nethack/*": dict(conv=(16, 16), torso=(256,), steps=3_000_000, **OUTSIDE),
-        "minigrid/*": dict(torso=(256, 256), steps=500_000, **OUTSIDE),
+        "minigrid/*": dict(torso=(64, 64), steps=500_000, **OUTSIDE),
         # The setting of the released notebook: 2 environments, 1 new trajectory in 32.
         "catch": dict(steps=57_792, replay_share=0.96875, learning_rate=1e-2),
     },
@@ -64,7 +64,7 @@ PRESETS: dict[str, dict[str, Settings]] = {
         "procgen/*": CLASSIC | dict(steps=3_000_000, batch=32, learning_rate=5e-4),
         "crafter*": CLASSIC | dict(steps=1_000_000, learning_rate=5e-4, workers=2),
         "nethack/*": dict(steps=3_000_000, conv=(16, 16), torso=(256,), learning_rate=5e-4),
-        "minigrid/*": dict(steps=500_000, torso=(256, 256)),
+        "minigrid/*": dict(steps=500_000, batch=32, rollout=64, torso=(64, 64)),
     },
     "policy_gradient": {
         "*": dict(batch=64, rollout=64, learning_rate=1e-3, torso=(128, 128)),
