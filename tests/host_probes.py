@@ -87,6 +87,21 @@ class Everything(gymnasium.Env):
         return self.observation_space.sample(), 0.0, False, False, {}
 
 
+class Drawn(Corridor):
+    """Draws its time, over and over into the same array. What it says of outcomes is a word, which
+    is not for us."""
+
+    def __init__(self):
+        self.canvas = np.zeros((4, 4, 3), np.uint8)
+
+    def step(self, action):
+        return *super().step(action)[:4], {"outcome": "won"}
+
+    def render(self):
+        self.canvas[:] = self.time
+        return self.canvas
+
+
 class Continuous(Corridor):
     action_space = spaces.Box(-1, 1, (2,))
 

@@ -235,6 +235,8 @@ def test_what_episodes_came_to_is_kept_by_seed(tmp_path):
         np.testing.assert_allclose(found["arrived"], arrived / episodes)
         assert all(3 <= time <= 7 for time in found["time"])
         assert min(found["arrived"]) > 0.2
+        for told, line in zip(lines, result.curve, strict=True):
+            assert sum(told["episodes"]) == line["episodes"]  # of the same rollouts
 
 
 def test_replay_is_filled_before_the_first_update():
@@ -310,6 +312,18 @@ def test_a_run_goes_on_with_new_episodes(tmp_path):
     assert logits.shape == (1, 2)
     run, _ = api.reopen(out)
     assert "begin new episodes" in run.notes(resumed=True)[0] and not run.notes()
+
+
+def test_what_was_looked_at_stays_as_it_was():
+    task = envs.make("tests.host_probes:Drawn")
+    uniform = Policy(lambda seen: jnp.zeros((*seen.shape[:-1], 2)))
+    source = HostSource(task, 1, 1, lambda leaves: (uniform, None))
+    picture, (seen,) = source.look()
+    source.collect([], jax.random.split(jax.random.key(0), 1), 2)
+    assert picture is not None and picture.max() == 0 and seen[1] == 0
+    picture, (seen,) = source.look()
+    assert picture is not None and picture.min() == 2 and seen[1] == 2
+    source.close()
 
 
 def test_registered_environments_take_settings():

@@ -10,6 +10,7 @@ from jaxtyping import Array, Key
 
 from etude.acting.host_source import HostSource
 from etude.core.types import Episodes, Rollout
+from etude.envs.host.simulator import Outcome
 
 Played = tuple[Rollout, Episodes]
 LOOK_EVERY = 0.5
@@ -31,8 +32,12 @@ class Collector:
         self.source, self.step_timeout = source, step_timeout
         self.asked = 0
         """Rollouts that were asked for and not yet taken."""
+        self.outcomes: list[Outcome] = []
+        """Those of the episodes that ended in the rollout that was taken last."""
         self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
-        self._played: queue.SimpleQueue[Played | BaseException] = queue.SimpleQueue()
+        self._played: queue.SimpleQueue[tuple[Played, list[Outcome]] | BaseException] = (
+            queue.SimpleQueue()
+        )
         # A simulator that hangs must not keep the program from ending.
         self._thread = threading.Thread(target=self._work, daemon=True, name="etude-collector")
         self._thread.start()
@@ -45,13 +50,14 @@ class Collector:
         """Waits for the next rollout that was asked for."""
         while True:
             try:
-                played = self._played.get(timeout=LOOK_EVERY)
+                found = self._played.get(timeout=LOOK_EVERY)
                 break
             except queue.Empty:
                 self._require_answer()
         self.asked -= 1
-        if isinstance(played, BaseException):
-            raise played
+        if isinstance(found, BaseException):
+            raise found
+        played, self.outcomes = found
         return played
 
     def play(self, leaves: Sequence[Array], keys: Key[Array, " S"], length: int) -> Played:
@@ -71,7 +77,7 @@ class Collector:
     def _work(self) -> None:
         while (order := self._orders.get()) is not None:
             try:
-                self._played.put(self.source.collect(*order))
+                self._played.put((self.source.collect(*order), self.source.outcomes))
             except BaseException as error:
                 self._played.put(error)
                 return

@@ -57,7 +57,8 @@ class HostSource:
         self.task, self.shape, self.seed = task, (players, num_envs), seed
         self.form = jax.tree.structure(task.observation)
         self.spent, self.steps = Spent(), 0
-        self._outcomes: list[Outcome] = []
+        self.outcomes: list[Outcome] = []
+        """Those of the episodes that ended in the latest rollout."""
         self.stop = False
         """Whether to give up the rollout that is being played."""
         self.stepping_since: float | None = None
@@ -83,22 +84,16 @@ class HostSource:
         self._simulator.close()
 
     def look(self) -> tuple[np.ndarray | None, list[np.ndarray]]:
-        """A picture of the first environment, if there is one, and what is observed in it."""
-        return self._simulate(self._simulator.picture), [x[0] for x in self._observation]
+        """A picture of the first environment, if there is one, and what is observed in it; copies,
+        since simulators write over both."""
+        picture = self._simulate(self._simulator.picture)
+        seen = [x[0].copy() for x in self._observation]
+        return None if picture is None else np.array(picture), seen
 
     def forget(self, players: np.ndarray) -> None:
         """Has players, some of all (flags), forget what they know, as if an episode began. Those
         that take their place go on with the episodes that are being played."""
         self._forget |= players[:, None]
-
-    def take_outcomes(self, updates: int) -> np.ndarray:
-        """Those of episodes that have ended since the last call, as the metrics of so many updates:
-        a list for each, all of them in the first."""
-        each = np.empty(updates, object)
-        number = len(self._outcomes)  # the collector's thread may add to them
-        each[:] = [self._outcomes[:number], *([] for _ in range(updates - 1))]
-        del self._outcomes[:number]
-        return each
 
     # --- The policy ------------------------------------------------------------------------------
 
@@ -145,7 +140,7 @@ class HostSource:
         began = time.perf_counter()
         if self._memory is None:
             self._memory = self.start(leaves)
-        rows = self._rows_for(length)
+        rows, self.outcomes = self._rows_for(length), []
         noise = np.asarray(_gumbel(keys, length, (self.shape[1], self.task.num_actions)))
         memory = self._memory
         for t in range(length):
@@ -159,7 +154,7 @@ class HostSource:
             now: Stepped = self._simulate(partial(self._simulator.step, actions))
             self._count(rows, t, now)
             rows.did(t, actions, now)
-            self._outcomes.extend(now.outcomes)
+            self.outcomes.extend(now.outcomes)
             self._observation = now.observation
             np.logical_or(now.terminated, now.skipped, out=self._forget.reshape(-1))
         rows.saw(length, self._observation, self._act_now(leaves)[2])

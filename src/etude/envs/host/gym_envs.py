@@ -1,7 +1,7 @@
 """Gymnasium environments, several of them in this process."""
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -144,8 +144,8 @@ class GymEnvs:
             now.reward[i], now.terminated[i], now.truncated[i] = 0.0, False, False
             return self._begin(i)
         observation, reward, terminated, truncated, info = self.envs[i].step(action)
-        if (terminated or truncated) and OUTCOME in info:
-            self.outcomes.append((i, info[OUTCOME]))
+        if (terminated or truncated) and isinstance(told := info.get(OUTCOME), Mapping):
+            self.outcomes.append((i, {str(name): float(x) for name, x in told.items()}))
         now.reward[i], now.terminated[i] = reward, terminated
         now.truncated[i] = truncated and not terminated
         if terminated:
