@@ -1,5 +1,6 @@
 """Rollouts of a host simulator, played beside the learning."""
 
+import contextlib
 import queue
 import threading
 import time
@@ -15,6 +16,8 @@ from etude.envs.host.simulator import Outcome
 Played = tuple[Rollout, Episodes]
 LOOK_EVERY = 0.5
 """Seconds between two looks at whether the simulator still answers."""
+CLOSING = 5.0
+"""Seconds that a simulator has to close itself."""
 
 
 class Order(NamedTuple):
@@ -66,13 +69,19 @@ class Collector:
         return self.take()
 
     def close(self) -> None:
-        """Ends the thread after the step it is in, then the simulator, unless that hangs."""
+        """Ends the thread after the step it is in, then the simulator, unless either hangs."""
         self.source.stop = True
         self._orders.put(None)
         self._thread.join(timeout=LOOK_EVERY)
         while self._thread.is_alive() and not self._overdue():
             self._thread.join(timeout=LOOK_EVERY)
-        self.source.close()
+        closing = threading.Thread(target=self._close_source, daemon=True)
+        closing.start()
+        closing.join(CLOSING)
+
+    def _close_source(self) -> None:
+        with contextlib.suppress(Exception):  # what was learned is worth more than a clean end
+            self.source.close()
 
     def _work(self) -> None:
         while (order := self._orders.get()) is not None:
