@@ -2,11 +2,13 @@
 processes that only simulate need not import it."""
 
 import os
+import subprocess
 import time
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
 GAMMA = 0.9
 
@@ -87,6 +89,21 @@ class Everything(gymnasium.Env):
         return self.observation_space.sample(), 0.0, False, False, {}
 
 
+class Drawn(Corridor):
+    """Draws its time, over and over into the same array. What it says of outcomes is a word, which
+    is not for us."""
+
+    def __init__(self):
+        self.canvas = np.zeros((4, 4, 3), np.uint8)
+
+    def step(self, action):
+        return *super().step(action)[:4], {"outcome": "won"}
+
+    def render(self):
+        self.canvas[:] = self.time
+        return self.canvas
+
+
 class Continuous(Corridor):
     action_space = spaces.Box(-1, 1, (2,))
 
@@ -112,6 +129,8 @@ class Broken(Corridor):
         match self.how:
             case "raise":
                 raise RuntimeError("the glass is broken")
+            case "exit":
+                raise SystemExit("enough")
             case "hang":
                 time.sleep(1000)
             case "die":
@@ -122,7 +141,61 @@ class Broken(Corridor):
                 seen = seen + np.inf
             case "shape":
                 seen = seen[:1]
+            case "lines":
+                raise RuntimeError("first line.\nsecond line.")
         return seen, reward, *rest
+
+
+class HangsAtFirst(Corridor):
+    def reset(self, *, seed=None, options=None):
+        time.sleep(1000)
+
+
+class Unknown(Corridor):
+    """Shows a symbol that its space does not have."""
+
+    observation_space = spaces.Discrete(3)
+    seen = 5  # type: ignore[assignment]
+
+
+class Fractions(Corridor):
+    observation_space = spaces.Box(0, 255, (2,), np.uint8)
+
+
+class Nothing(Corridor):
+    observation_space = spaces.Dict({})
+
+
+class Spaceless(gymnasium.Env):
+    pass
+
+
+class Copies(SyncVectorEnv):
+    def __init__(self):
+        super().__init__([Corridor])
+
+
+class ClosesBadly(Corridor):
+    """Starts a process that only `close` ends, and then raises, or never returns."""
+
+    def __init__(self, how: str, pids: str):
+        self.how, self.pids, self.child = how, pids, None
+
+    def reset(self, *, seed=None, options=None):
+        if self.child is None:
+            self.child = subprocess.Popen(["sleep", "600"])
+            with open(self.pids, "a") as file:
+                file.write(f"{self.child.pid}\n")
+        return super().reset(seed=seed)
+
+    def close(self):
+        if self.child is None:
+            return
+        if self.how == "hang":
+            time.sleep(1000)
+        self.child.kill()
+        self.child.wait()
+        raise RuntimeError("the door is stuck")
 
 
 class Unmakeable(Corridor):

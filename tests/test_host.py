@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import etude
 from etude import api, envs
+from etude.acting import collector
 from etude.acting.host_source import HostSource
 from etude.acting.jax_source import JaxSource
 from etude.acting.players import Policy
@@ -165,6 +166,9 @@ def test_all_kinds_of_observation_and_actions_from_a_start():
         ("tests.host_probes:Words", "observes a Text"),
         ("tests.host_probes:Unmakeable", "cannot be made: no display"),
         ("tests.host_probes:Corridor:speed=2", "no setting 'speed'"),
+        ("tests.host_probes:Nothing", "nothing to observe"),
+        ("tests.host_probes:Spaceless", "has no action_space"),
+        ("tests.host_probes:Copies", "is a vector environment"),
         ("gym/CartPole-v7", "did you mean 'CartPole-v1'"),
         ("gym/no_such_module:X-v0", "no module 'no_such_module'"),
         ("gym/Pendulum-v1", "only discrete ones"),
@@ -181,6 +185,8 @@ def test_mistakes_are_found_before_anything_starts(spec, says):
     ("how", "says"),
     [
         ("raise", "RuntimeError: the glass is broken"),
+        ("lines", "RuntimeError: first line.$"),
+        ("exit", "SystemExit: enough"),
         ("nan", "its reward is nan"),
         ("inf", "its observation is inf"),
         ("shape", r"shape \(1,\), where its space says \(2,\)"),
@@ -200,6 +206,42 @@ def test_a_fault_names_environment_step_and_seed(how, says, workers):
     assert f"tests.host_probes:Broken:how={how} failed at step 20 (" in str(error.value)
     assert "(environment " in str(error.value) and ", seed " in str(error.value)
     assert not run.collectors
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("HangsAtFirst", "no answer within 1 seconds"),
+        ("Unknown", "its observation, of 3 symbols, has 5"),
+        ("Fractions", "observes floats, where its space says uint8"),
+    ],
+)
+def test_a_fault_at_the_start(name, says, workers):
+    with pytest.raises(UserError, match=rf"failed at step 0 \(environment 0, seed \d+\): .*{says}"):
+        etude.train(
+            f"tests.host_probes:{name}", "actor_critic", steps=100, batch=2, rollout=10,
+            torso=(4,), workers=workers, step_timeout=1.0,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("how", ["raise", "hang"])
+def test_environments_that_close_badly_cost_no_results(how, workers, tmp_path, monkeypatch):
+    monkeypatch.setattr(collector, "CLOSING", 1.5)
+    spec = f"tests.host_probes:ClosesBadly:how={how},pids={tmp_path / 'pids'}"
+    result = etude.train(
+        spec, "actor_critic", steps=100, batch=2, rollout=10, torso=(4,), workers=workers
+    )
+    assert result.summary["environment_steps"] >= 100
+    children = [int(x) for x in (tmp_path / "pids").read_text().split()]
+    assert len(children) == 2
+    if how == "hang" and not workers:  # such children are nobody's but the environment's
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+    else:
+        time.sleep(0.1)
+        assert not any(map(is_alive, children))
 
 
 def test_training_is_the_same_whenever_it_is_repeated_and_learns():
@@ -235,6 +277,8 @@ def test_what_episodes_came_to_is_kept_by_seed(tmp_path):
         np.testing.assert_allclose(found["arrived"], arrived / episodes)
         assert all(3 <= time <= 7 for time in found["time"])
         assert min(found["arrived"]) > 0.2
+        for told, line in zip(lines, result.curve, strict=True):
+            assert sum(told["episodes"]) == line["episodes"]  # of the same rollouts
 
 
 def test_replay_is_filled_before_the_first_update():
@@ -310,6 +354,18 @@ def test_a_run_goes_on_with_new_episodes(tmp_path):
     assert logits.shape == (1, 2)
     run, _ = api.reopen(out)
     assert "begin new episodes" in run.notes(resumed=True)[0] and not run.notes()
+
+
+def test_what_was_looked_at_stays_as_it_was():
+    task = envs.make("tests.host_probes:Drawn")
+    uniform = Policy(lambda seen: jnp.zeros((*seen.shape[:-1], 2)))
+    source = HostSource(task, 1, 1, lambda leaves: (uniform, None))
+    picture, (seen,) = source.look()
+    source.collect([], jax.random.split(jax.random.key(0), 1), 2)
+    assert picture is not None and picture.max() == 0 and seen[1] == 0
+    picture, (seen,) = source.look()
+    assert picture is not None and picture.min() == 2 and seen[1] == 2
+    source.close()
 
 
 def test_registered_environments_take_settings():

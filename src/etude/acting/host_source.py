@@ -12,11 +12,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from etude.acting.players import Player
+from etude.core.observations import Symbols
 from etude.core.trees import choose
 from etude.core.types import Context, Episodes, Rollout
 from etude.envs.host.simulator import Leaves, Outcome, Simulator, SimulatorFault, Stepped
 from etude.envs.tasks import HostTask
-from etude.errors import UserError
+from etude.errors import UserError, reason
 
 Acted = tuple[PyTree[Array], PyTree[Array], Float[Array, "S B A"]]
 """What was remembered before and after, and the logits of the actions."""
@@ -57,13 +58,15 @@ class HostSource:
         self.task, self.shape, self.seed = task, (players, num_envs), seed
         self.form = jax.tree.structure(task.observation)
         self.spent, self.steps = Spent(), 0
-        self._outcomes: list[Outcome] = []
+        self.outcomes: list[Outcome] = []
+        """Those of the episodes that ended in the latest rollout."""
         self.stop = False
         """Whether to give up the rollout that is being played."""
         self.stepping_since: float | None = None
         """When the simulator began what it is doing now, if it is doing anything."""
         self._unpack, self._act = unpack, jax.jit(self._acted)
         self._rows: dict[int, Rows] = {}
+        self._latest: Leaves | None = None
         self._memory: PyTree[Array] = None
         self._score = np.zeros(players * num_envs, np.float32)
         self._length = np.zeros(players * num_envs, np.int32)
@@ -72,33 +75,34 @@ class HostSource:
             self._simulator: Simulator = task.open(players * num_envs, workers)
         except SimulatorFault as fault:
             raise UserError(f"{task.name} cannot be started: {fault}.") from fault
-        self._observation: Leaves = self._simulate(partial(self._simulator.reset, seed))
 
     @property
     def at(self) -> int | None:
         """The environment that is being stepped, if that is known."""
         return self._simulator.at
 
+    @property
+    def _observation(self) -> Leaves:
+        """The latest; the first one when it is first asked for, by whoever can wait for it."""
+        latest = self._latest
+        if latest is None:
+            latest = self._latest = self._simulate(partial(self._simulator.reset, self.seed))
+        return latest
+
     def close(self) -> None:
         self._simulator.close()
 
     def look(self) -> tuple[np.ndarray | None, list[np.ndarray]]:
-        """A picture of the first environment, if there is one, and what is observed in it."""
-        return self._simulate(self._simulator.picture), [x[0] for x in self._observation]
+        """A picture of the first environment, if there is one, and what is observed in it; copies,
+        since simulators write over both."""
+        seen = [x[0].copy() for x in self._observation]
+        picture = self._simulate(self._simulator.picture)
+        return None if picture is None else np.array(picture), seen
 
     def forget(self, players: np.ndarray) -> None:
         """Has players, some of all (flags), forget what they know, as if an episode began. Those
         that take their place go on with the episodes that are being played."""
         self._forget |= players[:, None]
-
-    def take_outcomes(self, updates: int) -> np.ndarray:
-        """Those of episodes that have ended since the last call, as the metrics of so many updates:
-        a list for each, all of them in the first."""
-        each = np.empty(updates, object)
-        number = len(self._outcomes)  # the collector's thread may add to them
-        each[:] = [self._outcomes[:number], *([] for _ in range(updates - 1))]
-        del self._outcomes[:number]
-        return each
 
     # --- The policy ------------------------------------------------------------------------------
 
@@ -145,7 +149,7 @@ class HostSource:
         began = time.perf_counter()
         if self._memory is None:
             self._memory = self.start(leaves)
-        rows = self._rows_for(length)
+        rows, self.outcomes = self._rows_for(length), []
         noise = np.asarray(_gumbel(keys, length, (self.shape[1], self.task.num_actions)))
         memory = self._memory
         for t in range(length):
@@ -159,11 +163,11 @@ class HostSource:
             now: Stepped = self._simulate(partial(self._simulator.step, actions))
             self._count(rows, t, now)
             rows.did(t, actions, now)
-            self._outcomes.extend(now.outcomes)
-            self._observation = now.observation
+            self.outcomes.extend(now.outcomes)
+            self._latest = now.observation
             np.logical_or(now.terminated, now.skipped, out=self._forget.reshape(-1))
         rows.saw(length, self._observation, self._act_now(leaves)[2])
-        self._require_finite(rows)
+        self._require_sense(rows)
         rollout = rows.rollout(self.form, jax.tree.map(lambda x: x[None], memory))
         self.spent.total += time.perf_counter() - began
         return rollout, rows.episodes()
@@ -180,7 +184,7 @@ class HostSource:
         try:
             return work()
         except SimulatorFault as fault:
-            raise self.fault(str(fault), fault.index) from fault
+            raise self.fault(reason(fault).removesuffix("."), fault.index) from fault
         finally:
             self.spent.simulator += time.monotonic() - started
             self.stepping_since = None
@@ -202,14 +206,26 @@ class HostSource:
         if ended[t].any():
             self._score[ended[t]], self._length[ended[t]] = 0.0, 0
 
-    def _require_finite(self, rows: "Rows") -> None:
+    def _require_sense(self, rows: "Rows") -> None:
+        forms = jax.tree.leaves(self.task.observation)
         # A reward belongs to the step that it follows, an observation to the one before it.
-        found = [("reward", 1, rows.reward), *(("observation", 0, x) for x in rows.observation)]
-        for what, after, x in found:
-            if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
-                t, index, *_ = np.argwhere(~np.isfinite(x))[0].tolist()
+        found = [("reward is", 1, rows.reward, nonsense(rows.reward))]
+        for x, form in zip(rows.observation, forms, strict=True):
+            is_symbols = isinstance(form, Symbols)
+            what = f"observation, of {form.number} symbols, has" if is_symbols else "observation is"
+            found.append((what, 0, x, nonsense(x, form.number if is_symbols else None)))
+        for what, after, x, wrong in found:
+            if wrong is not None and wrong.any():
+                t, index, *_ = np.argwhere(wrong)[0].tolist()
                 self.steps += t + after - len(rows.reward)
-                raise self.fault(f"its {what} is {x[~np.isfinite(x)][0]}", index)
+                raise self.fault(f"its {what} {x[wrong][0]}", index)
+
+
+def nonsense(x: np.ndarray, symbols: int | None = None) -> np.ndarray | None:
+    """Where numbers are not finite, or are not one of so many symbols; None if all can be right."""
+    if symbols is not None:
+        return (x < 0) | (x >= symbols)
+    return ~np.isfinite(x) if np.issubdtype(x.dtype, np.floating) else None
 
 
 @partial(jax.jit, static_argnums=(1, 2))

@@ -103,7 +103,9 @@ def _made_or_refused(spec: str) -> Task | UserError:
 def is_gymnasium(factory: Callable) -> bool:
     """Whether it is a class of Gymnasium's, which then is imported already."""
     gymnasium = sys.modules.get("gymnasium")
-    return gymnasium is not None and inspect.isclass(factory) and issubclass(factory, gymnasium.Env)
+    if gymnasium is None or not inspect.isclass(factory):
+        return False
+    return issubclass(factory, (gymnasium.Env, gymnasium.vector.VectorEnv))
 
 
 def _make_gymnasium(spec: str, name: str, factory: Callable, settings: dict[str, str]) -> Task:

@@ -110,12 +110,13 @@ class HostRun(TrainRun[TrainState]):
         collector, length = self._collector(done), self.config.rollout
         if done == 0 and self.config.filling_rollouts:
             state = self._fill(collector, state)
-        each = []
+        each, outcomes = [], np.empty(number, object)
         for update in range(done, done + number):
             act_keys, next_keys = self._act_keys(state.key)
             if not collector.asked:
                 collector.ask(self._leaves(state.learner.agent), act_keys, length)
             new, episodes = collector.take()
+            outcomes[update - done] = collector.outcomes
             if self.config.lag and update + 1 < self.updates:
                 act_keys, _ = self._act_keys(next_keys)
                 collector.ask(self._leaves(state.learner.agent), act_keys, length)
@@ -123,7 +124,7 @@ class HostRun(TrainRun[TrainState]):
             each.append(metrics)
         metrics = jax.tree.map(lambda *xs: np.stack(xs), *jax.device_get(each))
         self._require_finite(metrics, done)
-        return state, metrics | {OUTCOMES: collector.source.take_outcomes(number)}
+        return state, metrics | {OUTCOMES: outcomes}
 
     # --- What episodes came to, where the environment tells ---------------------------------------
 

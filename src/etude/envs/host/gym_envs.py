@@ -1,8 +1,8 @@
 """Gymnasium environments, several of them in this process."""
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -52,6 +52,11 @@ class Leaf(NamedTuple):
         smaller = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}
         dtype = np.dtype(self.space.dtype)
         return np.dtype(smaller.get(dtype.name, dtype))
+
+    @property
+    def place(self) -> str:
+        """As one would write it in Python."""
+        return "".join(f"[{key!r}]" for key in self.path)
 
     def of(self, observation: Any) -> Any:
         for key in self.path:
@@ -114,14 +119,16 @@ class GymEnvs:
         return self.now
 
     def picture(self) -> np.ndarray | None:
-        try:
-            return picture_in(self.envs[0].render())
-        except gymnasium.error.DependencyNotInstalled:
-            return None
+        with self._faults():
+            try:
+                return picture_in(self.envs[0].render())
+            except gymnasium.error.DependencyNotInstalled:
+                return None
 
     def close(self) -> None:
         for env in self.envs:
-            env.close()
+            with suppress(Exception):  # the others are to be closed as well
+                env.close()
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -130,12 +137,13 @@ class GymEnvs:
             yield
         except SimulatorFault:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise SimulatorFault(f"{type(error).__name__}: {error}", self.at) from error
 
     def _begin(self, i: int, seed: int | None = None) -> None:
         observation, _ = self.envs[i].reset(seed=seed)
         self._write(i, observation)
+        self._require_kinds(i, observation)
 
     def _step(self, i: int, action: int) -> None:
         now = self.now
@@ -144,8 +152,8 @@ class GymEnvs:
             now.reward[i], now.terminated[i], now.truncated[i] = 0.0, False, False
             return self._begin(i)
         observation, reward, terminated, truncated, info = self.envs[i].step(action)
-        if (terminated or truncated) and OUTCOME in info:
-            self.outcomes.append((i, info[OUTCOME]))
+        if (terminated or truncated) and isinstance(told := info.get(OUTCOME), Mapping):
+            self.outcomes.append((i, {str(name): float(x) for name, x in told.items()}))
         now.reward[i], now.terminated[i] = reward, terminated
         now.truncated[i] = truncated and not terminated
         if terminated:
@@ -156,10 +164,17 @@ class GymEnvs:
         for leaf, buffer in zip(self.leaves, self.now.observation, strict=True):
             value = leaf.of(observation)
             if np.shape(value) != buffer.shape[1:]:
-                place = "".join(f"[{key!r}]" for key in leaf.path)
                 raise SimulatorFault(
-                    f"it observes{place} an array of shape {np.shape(value)}, where its space "
+                    f"it observes{leaf.place} an array of shape {np.shape(value)}, where its space "
                     f"says {buffer.shape[1:]}",
                     i,
                 )
             buffer[i] = value
+
+    def _require_kinds(self, i: int, observation: Any) -> None:
+        """Fractions, such as images between 0 and 1, would be cut to whole numbers in silence."""
+        for leaf in self.leaves:
+            if leaf.dtype.kind in "iu" and np.asarray(leaf.of(observation)).dtype.kind == "f":
+                raise SimulatorFault(
+                    f"it observes{leaf.place} floats, where its space says {leaf.dtype}", i
+                )

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -26,6 +27,11 @@ from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped
 
 DEATH_SIGNAL = 1
 """Of prctl: PR_SET_PDEATHSIG."""
+STDERR = 2
+CLOSE = "close"
+"""The last request to a process."""
+CLOSING = 1.0
+"""Seconds that environments have to close themselves."""
 
 
 class Shape(NamedTuple):
@@ -102,7 +108,10 @@ class Processes:
 
     def close(self) -> None:
         for worker in self.workers:
-            worker.stop()
+            worker.send((CLOSE, 0))
+        until = time.monotonic() + CLOSING
+        for worker in self.workers:
+            worker.stop(until - time.monotonic())
 
     def _ask(self, *requests: tuple[str, int]) -> list[Any]:
         for worker, request in zip(self.workers, requests, strict=True):
@@ -129,7 +138,7 @@ class Worker:
                 [*command, str(theirs.fileno()), str(fd)],
                 pass_fds=(theirs.fileno(), fd),
                 stdin=subprocess.DEVNULL,
-                stdout=sys.stderr,  # what environments print is not what this program prints
+                stdout=STDERR,  # what environments print is not what this program prints
                 start_new_session=True,  # Ctrl-C is for the one that started it
             )
         self.connection.send((sys.path, os.getpid()))
@@ -151,10 +160,14 @@ class Worker:
             raise SimulatorFault(message, self.first + (index or 0))
         return found
 
-    def stop(self) -> None:
+    def stop(self, seconds: float) -> None:
+        """Waits for its end, or brings that about, with all that its environments have started."""
+        try:
+            self.process.wait(max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
         self.connection.close()
-        self.process.kill()
-        self.process.wait()
 
 
 def end_with(parent: int) -> None:
@@ -184,12 +197,13 @@ def serve(connection: Connection, fd: int) -> None:
         "step": lambda _: envs.step(action[share]).outcomes,
         "picture": lambda _: envs.picture(),
     }
-    while True:
-        what, argument = connection.recv()
-        try:
-            connection.send((None, work[what](argument)))
-        except SimulatorFault as error:
-            connection.send(((str(error), error.index), None))
+    with contextlib.closing(envs):
+        while (request := connection.recv()) != (CLOSE, 0):
+            what, argument = request
+            try:
+                connection.send((None, work[what](argument)))
+            except SimulatorFault as error:
+                connection.send(((str(error), error.index), None))
 
 
 if __name__ == "__main__":

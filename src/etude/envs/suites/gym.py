@@ -1,5 +1,6 @@
 """Gymnasium: any environment that is registered, and classes of the user's own."""
 
+import math
 from functools import partial
 from typing import Any
 
@@ -42,11 +43,25 @@ def task_of(spec: str, make_env: MakeEnv) -> HostTask:
         env.close()
     except Exception as error:  # the user's code may raise anything
         raise UserError(f"Environment {spec!r} cannot be made: {reason(error)}") from error
+    _require_spaces(spec, env)
     actions = env.action_space
     if not isinstance(actions, spaces.Discrete):
         raise UserError(f"{spec!r} has {actions} actions; only discrete ones are supported so far.")
     observation = observation_in(spec, env.observation_space)
+    if not sum(math.prod(x.shape) for x in jax.tree.leaves(observation)):
+        raise UserError(f"{spec!r} has nothing to observe.")
     return HostTask(spec, int(actions.n), observation, partial(_open, make_env))
+
+
+def _require_spaces(spec: str, env: object) -> None:
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        raise UserError(
+            f"{spec!r} is a vector environment: name the environment that it has copies of, or "
+            "attach it from Python."
+        )
+    for name in ("action_space", "observation_space"):
+        if not isinstance(getattr(env, name, None), spaces.Space):
+            raise UserError(f"{spec!r} has no {name}.")
 
 
 def _open(make_env: MakeEnv, num_envs: int, workers: int) -> Simulator:
