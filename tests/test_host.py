@@ -375,3 +375,8 @@ def test_registered_environments_take_settings():
     np.testing.assert_array_equal(np.flatnonzero(rollout.seam[:, 0]), [5, 11])
     assert set(np.asarray(episodes.lengths)[np.asarray(episodes.ended)]) == {5}
     assert envs.make("gym/tests.host_probes:Corridor-v0").num_actions == 2
+
+
+def test_processes_are_for_simulators_outside_jax():
+    with pytest.raises(UserError, match="catch runs in it"):
+        api.setup("catch", "actor_critic", workers=2)

@@ -11,6 +11,7 @@ from etude import envs, rules, stats
 from etude.core.agent import Agent
 from etude.core.types import Metrics
 from etude.envs import HostTask, JaxTask, Task
+from etude.errors import UserError
 from etude.rules import Rule
 from etude.runs.figures import has_curve, label_of, plot_curves
 from etude.runs.folder import RunFolder
@@ -79,6 +80,8 @@ class TrainRun(SideBySide[State, TrainResult]):
             from etude.training.host_run import HostRun
 
             return HostRun(task, rule, config, training)
+        if config.workers:
+            raise UserError(f"--workers is for simulators outside JAX; {config.env} runs in it.")
         return cls(task, rule, config, training)
 
     @classmethod
