@@ -49,6 +49,14 @@ class Nothing:
         pass
 
 
+class Waiting(Nothing):
+    """Takes its time, without needing a core."""
+
+    def step(self, actions: np.ndarray) -> Stepped:
+        time.sleep(2e-3)
+        return self.now
+
+
 def run_on(env: str | HostTask, num_envs: int, **settings: Any) -> HostRun:
     """PPO with 4 epochs of 4 minibatches, as far as the settings do not say otherwise."""
     ppo = dict(batch=num_envs, rollout=ROLLOUT, epochs=4, minibatches=4, steps=10**9, log_every=100)
@@ -111,18 +119,24 @@ def atari() -> dict[str, float]:
 
 
 def overlap() -> dict[str, float]:
-    """Where acting and learning take about as long, on one core each."""
+    """On Atari, where both acting and learning keep all cores busy, and where acting waits."""
+    observation = jax.ShapeDtypeStruct((4,), np.float32)
+    waiting = HostTask("waiting", 2, observation, Waiting)
     found = {}
-    for epochs in (1, 4):
-        in_turn = Timed(run_on(GAME, 8, lag=0, epochs=epochs), 4)
-        beside = Timed(run_on(GAME, 8, lag=1, epochs=epochs), 4)
+    for name, env, settings in (
+        ("atari_1_epoch", GAME, dict(epochs=1)),
+        ("atari_4_epochs", GAME, dict(epochs=4)),
+        ("waiting", waiting, dict(torso=(1024, 1024), epochs=4)),
+    ):
+        in_turn = Timed(run_on(env, 8, lag=0, **settings), 4)
+        beside = Timed(run_on(env, 8, lag=1, **settings), 4)
         longer = max(in_turn.collecting, in_turn.learning)
         found |= {
-            f"overlap{epochs}_acting_s": in_turn.collecting,
-            f"overlap{epochs}_learning_s": in_turn.learning,
-            f"overlap{epochs}_in_turn_s": in_turn.total,
-            f"overlap{epochs}_beside_s": beside.total,
-            f"overlap{epochs}_over_longer": beside.total / longer,
+            f"{name}_acting_s": in_turn.collecting,
+            f"{name}_learning_s": in_turn.learning,
+            f"{name}_in_turn_s": in_turn.total,
+            f"{name}_beside_s": beside.total,
+            f"{name}_over_longer": beside.total / longer,
         }
     return found
 
