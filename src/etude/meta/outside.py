@@ -100,8 +100,7 @@ class Outside(Generic[State]):
         self, state: State, length: int | None = None, batch: int | None = None
     ) -> tuple[Rollout, Episodes]:
         """Zeros in the form of what is played."""
-        rollout = self.training.blank_rollout(state.learner.agent, None, length, batch)
-        return rollout, Episodes(rollout.seam, rollout.reward, rollout.action)
+        return self.training.blank(state.learner.agent, length, batch)
 
     # --- All agents ------------------------------------------------------------------------------
 

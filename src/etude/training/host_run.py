@@ -9,9 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from etude.acting.collector import Collector, Played
+from etude.acting.collector import Collector
 from etude.acting.host_source import HostSource
-from etude.core.types import Episodes
 from etude.envs import HostTask
 from etude.rules import Rule
 from etude.runs.run import Outcome, Record
@@ -58,7 +57,8 @@ class HostRun(TrainRun[TrainState]):
 
     def _lower(self) -> dict[str, jax.stages.Lowered]:
         training, state = self.training, self.shapes()
-        rollout, episodes = jax.eval_shape(jax.vmap(self._blank, out_axes=1), state)
+        blank = jax.vmap(training.blank, out_axes=1)
+        rollout, episodes = jax.eval_shape(blank, state.learner.agent)
         axes = (None, 0, 1, 1)
         learn = jax.jit(jax.vmap(training.learn, in_axes=axes), donate_argnums=1)
         programs = {"learn": learn.lower(self.rule, state, rollout, episodes)}
@@ -66,11 +66,6 @@ class HostRun(TrainRun[TrainState]):
             fill = jax.jit(jax.vmap(training.remember, in_axes=axes[:3]), donate_argnums=1)
             programs["fill"] = fill.lower(self.rule, state, rollout)
         return programs
-
-    def _blank(self, state: TrainState) -> Played:
-        rollout = self.training.blank_rollout(state.learner.agent, None)
-        none = rollout.seam
-        return rollout, Episodes(none, rollout.reward, none.astype(np.int32))
 
     @cached_property
     def _leaves(self):

@@ -224,6 +224,13 @@ class Training:
         learner, metrics = self._update(rule, state.learner, batch, play_key)
         return TrainState(learner, world, key), metrics | played
 
+    def blank(
+        self, agent: Agent, length: int | None = None, batch: int | None = None
+    ) -> tuple[Rollout, Episodes]:
+        """Zeros in the form of what is played outside."""
+        rollout = self.blank_rollout(agent, None, length, batch)
+        return rollout, Episodes(rollout.seam, rollout.reward, rollout.action)
+
     def blank_rollout(
         self,
         agent: Agent,

@@ -10,7 +10,6 @@ import itertools
 import mmap
 import multiprocessing as mp
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -142,7 +141,7 @@ class Worker:
                 start_new_session=True,  # Ctrl-C is for the one that started it
             )
         self.connection.send((sys.path, os.getpid()))
-        self.connection.send_bytes(pickle.dumps((make, list(shapes), share)))
+        self.connection.send((make, list(shapes), share))
 
     def send(self, request: tuple[str, int]) -> None:
         with contextlib.suppress(OSError):  # `answer` says that it is dead
@@ -183,7 +182,7 @@ def serve(connection: Connection, fd: int) -> None:
     path, parent = connection.recv()
     end_with(parent)
     sys.path[:] = path
-    make, shapes, (first, end) = pickle.loads(connection.recv_bytes())
+    make, shapes, (first, end) = connection.recv()  # only now can it be imported
     now, action = arrays_in(fd, shapes)
     share = slice(first, end)
     room = Stepped([x[share] for x in now.observation], *(x[share] for x in now[1:5]))  # type: ignore[arg-type, index]
