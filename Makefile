@@ -32,7 +32,8 @@ $(READY): requirements.lock pyproject.toml
 # have wheels for all of them.
 lock:
 	uv pip compile --universal --fork-strategy fewest --generate-hashes --python-version 3.11 \
-		pyproject.toml --extra tensorboard --extra atari --extra minigrid --group dev --quiet --output-file requirements.lock
+		pyproject.toml --extra tensorboard --extra tune --extra atari --extra minigrid \
+		--group dev --quiet --output-file requirements.lock
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
