@@ -17,9 +17,9 @@ from etude import api, envs
 from etude.acting import collector
 from etude.acting.host_source import HostSource
 from etude.acting.jax_source import JaxSource
-from etude.acting.players import Policy
 from etude.core.agent import Agent, Heads
 from etude.core.config import NetworkConfig
+from etude.core.players import Policy
 from etude.core.returns import lambda_returns, retrace, vtrace
 from etude.envs.host.simulator import Stepped
 from etude.envs.host.vector_envs import VectorEnvs
@@ -268,7 +268,7 @@ def test_what_episodes_came_to_is_kept_by_seed(tmp_path):
             "tests.host_probes:Corridor", "actor_critic", out=out, steps=640, workers=workers,
             **settings,
         )  # fmt: skip
-        result = etude.resume(out, 3200)
+        result = etude.resume(out, 3200, trust=True)
         found, lines = result.summary["outcomes"], [x["outcomes"] for x in result.curve]
         episodes = np.sum([x["episodes"] for x in lines], axis=0)
         assert episodes.sum() == sum(x["episodes"] for x in result.curve)
@@ -346,12 +346,12 @@ def test_a_run_goes_on_with_new_episodes(tmp_path):
     out = str(tmp_path / "run")
     settings = dict(batch=4, rollout=8, torso=(4,), log_every=5)
     etude.train("tests.host_probes:Corridor", "actor_critic", out=out, steps=320, **settings)
-    result = etude.resume(out, 640)
+    result = etude.resume(out, 640, trust=True)
     assert result.done == 20 and len(result.curve) == 4
-    agent = etude.load(out).agent
+    agent = etude.load(out, trust=True).agent
     _, logits = agent.act(agent.start(1), jnp.zeros((1, 2)))
     assert logits.shape == (1, 2)
-    run, _ = api.reopen(out)
+    run, _ = api.reopen(out, trust=True)
     assert "begin new episodes" in run.notes(resumed=True)[0] and not run.notes()
 
 

@@ -22,7 +22,8 @@ class Table(Agent):
 
     def __init__(self, logits, value):
         self.torso = self.frames = self.memory = self.head = self.model = None
-        self.num_actions, self.said = 2, {"pi": logits, "value": value[..., None]}
+        self.num_actions, self.acts_by = 2, "pi"
+        self.said = {"pi": logits, "value": value[..., None]}
 
     def unroll(self, rollout):
         return jnp.zeros(())

@@ -7,7 +7,7 @@ import pytest
 
 from etude import envs
 from etude.acting.jax_source import JaxSource
-from etude.acting.players import Policy
+from etude.core.players import Policy
 
 
 def uniform(num_actions):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from etude.acting.jax_source import JaxSource
-from etude.acting.players import Policy
+from etude.core.players import Policy
 from etude.envs import make
 from etude.envs.trials import as_distribution
 from etude.errors import UserError

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from etude.acting.players import Player
 from etude.core.observations import Symbols
+from etude.core.players import Player
 from etude.core.trees import choose
 from etude.core.types import Context, Episodes, Rollout
 from etude.envs.host.simulator import Leaves, Outcome, Simulator, SimulatorFault, Stepped

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
-from etude.acting.players import Player
+from etude.core.players import Player
 from etude.core.trees import choose
 from etude.core.types import Context, Episodes, Rollout
 from etude.envs import JaxTask

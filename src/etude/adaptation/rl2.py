@@ -15,10 +15,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from etude import envs
 from etude.acting.jax_source import JaxSource
-from etude.acting.players import Player
 from etude.adaptation.method import AdaptState, Method, Scores
 from etude.core.agent import Agent
 from etude.core.learner import Learner
+from etude.core.players import Player
 from etude.core.types import Metrics
 from etude.envs import JaxTask
 from etude.envs.catalogue import TRIALS

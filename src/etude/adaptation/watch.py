@@ -9,12 +9,12 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from etude import envs
 from etude.acting.jax_source import JaxSource
-from etude.acting.players import Sharpened
 from etude.adaptation.by_gradient import ByGradient
 from etude.adaptation.maml import Start
 from etude.adaptation.rl2 import Recurrent
 from etude.adaptation.run import AdaptRun
 from etude.core.agent import Agent
+from etude.core.players import Sharpened
 from etude.envs import JaxTask
 
 

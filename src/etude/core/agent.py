@@ -30,6 +30,9 @@ class Heads:
     action: Mapping[str, int] = dataclasses.field(default_factory=dict)
     context: int = 0
     """How many numbers the agent is told of the rule in each state."""
+    acts_by: str = "pi"
+    """The head per state whose outputs are the logits of the actions, or the action values that a
+    player makes them of."""
 
 
 class ModelStart(NamedTuple):
@@ -76,6 +79,7 @@ class Agent(eqx.Module):
     head: dict[str, Linear]
     model: ActionModel | None
     num_actions: int = eqx.field(static=True)
+    acts_by: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -89,7 +93,7 @@ class Agent(eqx.Module):
         """`observation`: the form of one observation, without batch axes: a tree of arrays,
         `ShapeDtypeStruct`s or `Symbols`."""
         torso_key, model_key, *head_keys = jax.random.split(key, 2 + len(heads.state))
-        self.num_actions = num_actions
+        self.num_actions, self.acts_by = num_actions, heads.acts_by
         seen = stacked(observation, config.frame_stack)
         self.torso = Torso(seen, config, heads.context, key=torso_key)
         self.frames, self.memory = None, None
@@ -129,7 +133,8 @@ class Agent(eqx.Module):
         *,
         context: Told = None,
     ) -> tuple[PyTree[Array], Float[Array, "*batch A"]]:
-        """What is remembered afterwards, and the logits of the actions: all that acting needs.
+        """What is remembered afterwards, and the outputs of the head that the agent acts by, by
+        default the logits of the actions: all that acting needs.
 
         Args:
             memory: What was remembered before; at first, what `start` gives.
@@ -145,7 +150,7 @@ class Agent(eqx.Module):
         embedding = self.torso(observation, context)
         if self.memory is not None:
             state, embedding = self.memory.step(state, embedding)
-        return self._remembered(frames, state), self.head["pi"](embedding)
+        return self._remembered(frames, state), self.head[self.acts_by](embedding)
 
     def unroll(self, rollout: Rollout) -> Float[Array, "T1 B embedding"]:
         """The embeddings of all observations of a rollout, each with what was then remembered."""

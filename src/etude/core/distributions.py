@@ -35,3 +35,13 @@ def kl_divergence(
     log_z_q = jax.nn.logsumexp(q_logits, axis=-1)
     p = jnp.exp(p_logits - log_z_p[..., None])
     return jnp.sum(p * (p_logits - q_logits), axis=-1) - log_z_p + log_z_q
+
+
+def epsilon_greedy(
+    values: Float[Array, "*batch A"], epsilon: float | Float[Array, ""]
+) -> Float[Array, "*batch A"]:
+    """Log-probabilities of acting on values: the largest with probability 1 − ε, any otherwise.
+    Those that share the largest value share its probability."""
+    best = (values == jnp.max(values, axis=-1, keepdims=True)).astype(values.dtype)
+    greedy = best / jnp.sum(best, axis=-1, keepdims=True)
+    return jnp.log((1.0 - epsilon) * greedy + epsilon / values.shape[-1])

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from etude.core.agent import Agent
 from etude.core.kept import keep
 from etude.core.optim import apply_gradient
+from etude.core.players import Player
 from etude.core.rule import Rule
 from etude.core.types import Metrics, Rollout
 
@@ -30,6 +31,10 @@ class Learner(eqx.Module, Generic[RuleState]):
     @staticmethod
     def create(agent: Agent, rule: Rule, optimiser: optax.GradientTransformation) -> "Learner":
         return Learner(agent, optimiser.init(cast(Any, agent)), rule.init(agent))
+
+    def player(self, rule: Rule) -> Player:
+        """Who acts for the agent as it now is."""
+        return rule.player(self.agent, self.rule_state)
 
 
 def mean_loss(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from etude.core.agent import Agent, Heads
+from etude.core.players import Player
 from etude.core.torso import Flatten
 from etude.core.types import Context, Metrics, Rollout
 from etude.errors import UserError
@@ -47,6 +48,13 @@ class Rule(eqx.Module, Generic[State, Targets]):
 
     @abc.abstractmethod
     def loss(self, agent: Agent, targets: Targets, rollout: Rollout) -> Loss: ...
+
+    def player(self, agent: Agent, state: State | None = None) -> Player:
+        """Who acts for an agent; by default the agent itself, whose policy is its head `pi`.
+
+        `state` is what the rule keeps with the agent; None once its training is over.
+        """
+        return agent
 
     @property
     def context(self) -> Context | None:

@@ -142,6 +142,7 @@ class OnlineTraining:
         return OnlineTraining(problem, optimiser)
 
     def init(self, rule: Rule, key: PRNGKeyArray) -> OnlineState:
+        require_heads(rule, self.problem, self.problem.training.task.num_actions)
         start = self.problem.training.init(rule, key)
         params: PyTree = rule
         meta_state = self.meta_optimiser.init(params)
@@ -154,14 +155,14 @@ class OnlineTraining:
         outer_key, key, keys = self.window_keys(state.key)
 
         def play(world: World, life: Life, key: PRNGKeyArray):
-            return training.play(life.learner.agent, world, key, context=context)
+            return training.play(life.learner.player(state.rule), world, key, context=context)
 
         window, world, played = train(
             self.problem, state.rule, state.life, state.world, keys, play, recording="each"
         )
-        agent = window.final.learner.agent
+        player = window.final.learner.player(state.rule)
         world, last, last_played = training.play(
-            agent, world, outer_key, online.outer_rollout, context
+            player, world, outer_key, online.outer_rollout, context
         )
         return self._learned(state, key, window, world, last, _over_window(played, last_played))
 
@@ -209,6 +210,17 @@ class OnlineTraining:
         """As `Training.run`. The state has its own rule; the one given is where it started."""
         del rule
         return repeat(self.iterate, state, number, room)
+
+
+def require_heads(rule: Rule, problem: OnlineProblem, num_actions: int) -> None:
+    """Refuses an outer loss that looks at outputs which agents under the rule do not have."""
+    own, asked = (x.heads(num_actions) for x in (rule, problem.reference))
+    missing = sorted({*asked.state, *asked.action} - {*own.state, *own.action})
+    if missing:
+        raise UserError(
+            f"--outer {problem.online.outer} needs agents with the head {' and '.join(missing)}; "
+            f"under this rule they have {', '.join([*own.state, *own.action])}."
+        )
 
 
 def reference_rule(spec: str) -> Rule:

@@ -18,9 +18,9 @@ from jaxtyping import Array, Key, PRNGKeyArray
 
 from etude.acting.collector import Collector
 from etude.acting.host_source import HostSource
-from etude.core.agent import Agent
 from etude.core.learner import Learner
 from etude.core.packing import Packed
+from etude.core.players import Player
 from etude.core.rule import Rule
 from etude.core.types import Episodes, Metrics, Rollout
 from etude.envs import HostTask
@@ -78,7 +78,7 @@ class Outside(Generic[State]):
     def begin(self, rule: Rule, state: State) -> tuple[Packed[State], list[Array]]:
         """The state before the first update, and the leaves of what acts."""
         state = jax.tree.map(jnp.copy, self.problem.begin(rule, state))  # the old one is used up
-        return Packed.pack(state), jax.tree.leaves(_acting(rule, state.learner.agent))
+        return Packed.pack(state), jax.tree.leaves(_acting(rule, state.learner))
 
     def update(
         self,
@@ -93,7 +93,7 @@ class Outside(Generic[State]):
         new, replay_key = new.told_by(rule.context), jax.random.split(key)[1]
         world, batch, played = self.training.take_in(world, new, episodes, replay_key)
         state, made = update(self.problem, rule, packed.unpack(), batch)
-        acting = jax.tree.leaves(_acting(rule, state.learner.agent))
+        acting = jax.tree.leaves(_acting(rule, state.learner))
         return world, Packed.pack(state), acting, made, played
 
     def blank(
@@ -155,12 +155,13 @@ class Outside(Generic[State]):
         return chunk_length(self.inner_updates, self.recording)
 
     def open(
-        self, rule: Rule, agents: Agent, keys: Key[Array, " agents"], num_envs: int
+        self, rule: Rule, learners: Learner, keys: Key[Array, " agents"], num_envs: int
     ) -> Collector:
         """One that plays with what acts; `keys` say which episodes are played."""
         task, config = self.training.task, self.training.config
         assert isinstance(task, HostTask)
-        form, players = jax.tree.structure(_acting(rule, agents)), keys.shape[0]
+        acting = jax.vmap(_acting, in_axes=(self.rule_axis, 0))
+        form, players = jax.tree.structure(jax.eval_shape(acting, rule, learners)), keys.shape[0]
         source = HostSource(
             task,
             players,
@@ -178,11 +179,11 @@ def act_keys(keys: Key[Array, " agents"]) -> Key[Array, " agents"]:
     return jax.vmap(jax.random.split)(keys)[:, 0]
 
 
-def _acting(rule: Rule, agent: Agent) -> tuple[Agent, Rule | None]:
+def _acting(rule: Rule, learner: Learner) -> tuple[Player, Rule | None]:
     """The rule as well, if it tells agents anything."""
-    return agent, None if rule.context is None else rule
+    return learner.player(rule), None if rule.context is None else rule
 
 
 def _unpack(form: jax.tree_util.PyTreeDef, leaves: Sequence[Array]):
-    agent, rule = jax.tree.unflatten(form, leaves)
-    return agent, None if rule is None else rule.context
+    player, rule = jax.tree.unflatten(form, leaves)
+    return player, None if rule is None else rule.context

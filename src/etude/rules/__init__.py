@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from etude.rules.registry import maker as maker
     from etude.rules.registry import require_kind as require_kind
     from etude.rules.registry import save as save
+    from etude.rules.registry import save_kept as save_kept
     from etude.rules.registry import spec_of as spec_of
 
 

@@ -1,15 +1,16 @@
 """Update rules by name, and what their files say of them. None of this needs JAX: the rules
 themselves are imported when they are made."""
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from etude import plugins
-from etude.errors import UserError, did_you_mean, reason
-from etude.runs.arrays import read_arrays
-from etude.settings import lists_to_tuples, malformed, split_spec
+from etude.errors import UserError, did_you_mean, disk_errors, reason
+from etude.runs.arrays import read_header
+from etude.runs.formats import RuleHeader
+from etude.runs.reading import damaged, misfit, shortened
+from etude.settings import Settings, lists_to_tuples, malformed, split_spec
 from etude.training.config import TrainRequest
 
 RULE_FILE = "rule.npz"
@@ -36,9 +37,14 @@ KINDS = {
     "actor_critic": Kind("etude.rules.actor_critic", "ActorCritic"),
     "ppo": Kind("etude.rules.ppo", "PPO"),
     "policy_gradient": Kind("etude.rules.policy_gradient", "PolicyGradient"),
+    "q_learning": Kind("etude.rules.value_based", "QLearning"),
+    "sarsa": Kind("etude.rules.value_based", "Sarsa"),
     "frodo": Kind("etude.rules.frodo", "Frodo", learned_online=True),
+    "frodo_q": Kind("etude.rules.frodo_q", "FrodoQ", learned_online=True),
     "metagrad": Kind("etude.rules.metagrad", "MetaGrad", learned_online=True),
 }
+NOT_SUGGESTED = {"env", "rule", "outer", "preset", "workers"}
+"""What a rule's file says nothing about: what is trained where is the user's to name."""
 PUBLISHED = {"disco103": "disco"}
 """Rules whose parameters others have published, with their kinds."""
 
@@ -48,7 +54,8 @@ def is_own(name: str) -> bool:
     module, _, rest = name.partition(":")
     if rest.islower() and (module in KINDS or module in PUBLISHED):
         raise malformed(name, rest)
-    return plugins.is_named(name) and not Path(name).exists()
+    with disk_errors(f"The rule {shortened(name)} cannot be read"):
+        return plugins.is_named(name) and not Path(name).exists()
 
 
 def is_kind(name: str) -> bool:
@@ -67,7 +74,7 @@ def kind_named(spec: str) -> str:
     name, _ = split_spec(spec)
     if name in KINDS or is_own(name):
         return name
-    return PUBLISHED[name] if name in PUBLISHED else read_rule(find_file(name))[0]
+    return PUBLISHED[name] if name in PUBLISHED else read_kind(find_file(name))[0]
 
 
 def learns_online(spec: str) -> bool:
@@ -81,14 +88,17 @@ def suggested(spec: str) -> dict[str, Any]:
     name, _ = split_spec(spec)
     if name in PUBLISHED or name in KINDS or is_own(name):
         return {}
-    _, header = read_arrays(find_file(name))
+    _, header = read_header(find_file(name))
     return training_settings(header.get("training", {}), name)
 
 
 def training_settings(fields: Any, owner: str) -> dict[str, Any]:
     """The settings of training that go with a rule, or a sentence if they make no sense."""
     try:
-        return TrainRequest(**lists_to_tuples(dict(fields))).asked
+        given = dict(fields)
+        if chosen := sorted(given.keys() & NOT_SUGGESTED):
+            raise UserError(f"no rule chooses {', '.join(chosen)}.")
+        return TrainRequest(**lists_to_tuples(given)).asked
     except (TypeError, ValueError, UserError) as error:
         raise UserError(f"{owner} suggests settings that make no sense: {reason(error)}") from None
 
@@ -96,24 +106,29 @@ def training_settings(fields: Any, owner: str) -> dict[str, Any]:
 def find_file(name: str) -> Path:
     """The rule file of that name, or that in a run folder of that name."""
     path = Path(name)
-    if path.is_dir() and not (path / RULE_FILE).exists():
-        raise UserError(f"{path} holds no {RULE_FILE}, as runs of etude train and discover do.")
-    if path.exists():
-        return path / RULE_FILE if path.is_dir() else path
+    with disk_errors(f"The rule {shortened(name)} cannot be read"):
+        if path.is_dir() and not (path / RULE_FILE).exists():
+            raise UserError(f"{path} holds no {RULE_FILE}, as runs of etude train and discover do.")
+        if path.exists():
+            return path / RULE_FILE if path.is_dir() else path
     names = [*PUBLISHED, *KINDS]
     hint = did_you_mean(name, names, f"there are {', '.join(names)}, and files.")
     raise UserError(f"There is no rule {name!r} and no file of that name: {hint}")
 
 
-def read_rule(path: Path) -> tuple[str, dict[str, np.ndarray], dict[str, Any]]:
-    """The kind of the rule in a file, its arrays and its header."""
-    arrays, header = read_arrays(path)
-    kind = "disco" if is_published_format(arrays) else header.get("kind")
+def read_kind(path: Path) -> tuple[str, Settings]:
+    """The kind of the rule in a file, and its header; nothing that it names is imported."""
+    arrays, header = read_header(path)
+    if is_published_format(arrays):
+        return "disco", header
+    kind = header.get("kind")
     if not isinstance(kind, str) or not is_kind(kind):
         raise UserError(f"{path} is not a rule file: it names no known kind of rule.")
-    return kind, arrays, header
+    if wrong := misfit(header, RuleHeader):
+        raise damaged(f"The header of {path}", wrong)
+    return kind, header
 
 
-def is_published_format(arrays: dict[str, np.ndarray]) -> bool:
+def is_published_format(arrays: Container[str]) -> bool:
     """Whether the arrays carry the names of DeepMind's file instead of ours."""
     return "lstm/lstm/linear/w" in arrays

@@ -19,10 +19,18 @@ from etude.errors import UserError, disk_errors, reason
 from etude.rules import names
 from etude.rules.disco import weights
 from etude.rules.names import KINDS, PUBLISHED, Kind, kind_called
-from etude.runs.arrays import write_arrays
-from etude.runs.folder import IMPORT_FROM
+from etude.runs.arrays import read_arrays, write_arrays
+from etude.runs.folder import IMPORT_FROM, RunFolder
+from etude.runs.reading import is_file
 from etude.runs.storage import from_arrays, sha256_of, to_arrays
-from etude.settings import as_text, join_spec, lists_to_tuples, replace_fields, split_spec
+from etude.settings import (
+    Settings,
+    as_text,
+    join_spec,
+    lists_to_tuples,
+    replace_fields,
+    split_spec,
+)
 
 # --- From a kind to a rule ------------------------------------------------------------------------
 
@@ -80,14 +88,16 @@ def _form(kind: Kind, config: object) -> Rule:
     return jax.eval_shape(lambda: _create(kind, config, jax.random.key(0)))
 
 
-def load(spec: str, *, seed: int = 0, observation: PyTree = None) -> Rule:
+def load(spec: str, *, seed: int = 0, observation: PyTree = None, trust: bool = False) -> Rule:
     """The rule a spec names: a kind (`disco` starts from random η), `disco103`, a file, or a class
     of your own, `module:Class`.
 
     Settings may follow: `actor_critic:discount=0.9,entropy_cost=0.02`. Some rules read
-    observations, and have to be told the form of one.
+    observations, and have to be told the form of one. A file that names a class which is not
+    Etude's is read only if you `trust` it.
     """
-    return maker(spec, observation)(jax.random.key(seed))
+    with plugins.trusting(trust):
+        return maker(spec, observation)(jax.random.key(seed))
 
 
 def maker(spec: str, observation: PyTree = None) -> Callable[[PRNGKeyArray], Rule]:
@@ -163,31 +173,43 @@ def require_kind(rule: Rule) -> None:
         )
 
 
-def save(path: Path | str, rule: Rule, training: dict[str, Any] | None = None) -> None:
-    """Writes a rule file: its kind, its config, η, and settings of training that suit it, as
-    fields of `TrainRequest`."""
+def save(
+    path: Path | str, rule: Rule, training: Settings | None = None, run: str | None = None
+) -> None:
+    """Writes a rule file: its kind, its config, η, settings of training that suit it, as fields of
+    `TrainRequest`, and the identity of the run that keeps it, if one does."""
     require_kind(rule)
     kind = kind_of(rule)
     training = names.training_settings(training or {}, "The rule")
     header = {"kind": kind, "config": dataclasses.asdict(_config_of(rule)), "training": training}
+    header["run"] = run
     if kind not in KINDS:
         header[IMPORT_FROM] = os.getcwd()
     with disk_errors(f"The rule cannot be written to {path}"):
         write_arrays(Path(path), to_arrays(rule), header)
 
 
-def load_kept(path: Path) -> Rule:
-    """The rule that a run folder keeps."""
-    if not path.is_file():
-        raise UserError(f"The run folder {path.parent} has lost its rule, {path.name}.")
+def save_kept(folder: RunFolder, name: str, rule: Rule, training: Settings | None = None) -> None:
+    """Writes a rule file into a run folder, which will know it again."""
+    save(folder.path / name, rule, training, folder.identity)
+
+
+def load_kept(folder: RunFolder, name: str) -> Rule:
+    """The rule that a run folder keeps under a name."""
+    path = folder.path / name
+    if not is_file(path):
+        raise UserError(f"The run folder {folder.path} has lost its rule, {name}.")
+    _, header = names.read_kind(path)
+    folder.require_own(header.get("run"), f"rule {name}")
     return _load_file(path, {})
 
 
 def _load_file(path: Path, settings: dict[str, str]) -> Rule:
-    name, arrays, header = names.read_rule(path)
+    name, header = names.read_kind(path)
     kind, owner = kind_called(name), f"Rule {path}"
-    if IMPORT_FROM in header:
-        plugins.look_in(str(header[IMPORT_FROM]))
+    if name not in KINDS:
+        plugins.require_trust([name], str(path), header.get(IMPORT_FROM))
+    arrays, _ = read_arrays(path)
     if names.is_published_format(arrays):  # weights as DeepMind publishes them
         return weights.from_published(arrays, _configured(kind, settings, owner), str(path))
     try:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Key
 
 from etude.acting.collector import Collector
 from etude.acting.host_source import HostSource
+from etude.core.learner import Learner
 from etude.envs import HostTask
 from etude.rules import Rule
 from etude.runs.run import Outcome, Record
@@ -69,8 +70,13 @@ class HostRun(TrainRun[TrainState]):
 
     @cached_property
     def _leaves(self):
-        """Those that act, apart from those that the next update uses up."""
-        return jax.jit(lambda agent: jax.tree.leaves(jax.tree.map(jax.numpy.copy, agent)))
+        """Those of the players, apart from those that the next update uses up."""
+
+        def leaves(learner: Learner) -> list[Array]:
+            players = jax.vmap(lambda learner: learner.player(self.rule))(learner)
+            return jax.tree.leaves(jax.tree.map(jax.numpy.copy, players))
+
+        return jax.jit(leaves)
 
     @cached_property
     def _act_keys(self):
@@ -80,7 +86,8 @@ class HostRun(TrainRun[TrainState]):
 
     def open_source(self, seed: int) -> HostSource:
         config = self.config
-        form = jax.tree.structure(self.shapes().learner.agent)
+        player = jax.vmap(lambda learner: learner.player(self.rule))
+        form = jax.tree.structure(jax.eval_shape(player, self.shapes().learner))
 
         def unpack(leaves: Sequence[Array]):
             return jax.tree.unflatten(form, leaves), self.rule.context
@@ -109,12 +116,12 @@ class HostRun(TrainRun[TrainState]):
         for update in range(done, done + number):
             act_keys, next_keys = self._act_keys(state.key)
             if not collector.asked:
-                collector.ask(self._leaves(state.learner.agent), act_keys, length)
+                collector.ask(self._leaves(state.learner), act_keys, length)
             new, episodes = collector.take()
             outcomes[update - done] = collector.outcomes
             if self.config.lag and update + 1 < self.updates:
                 act_keys, _ = self._act_keys(next_keys)
-                collector.ask(self._leaves(state.learner.agent), act_keys, length)
+                collector.ask(self._leaves(state.learner), act_keys, length)
             state, metrics = self._compiled["learn"](self.rule, state, new, episodes)
             each.append(metrics)
         metrics = jax.tree.map(lambda *xs: np.stack(xs), *jax.device_get(each))
@@ -161,7 +168,7 @@ class HostRun(TrainRun[TrainState]):
     def played(self, rollouts: int) -> EpisodeLog:
         """How episodes end for the agents as they are at the start."""
         collector, state = self._collector(0), self.init()
-        leaves, log, key = self._leaves(state.learner.agent), state.world.episodes, state.key
+        leaves, log, key = self._leaves(state.learner), state.world.episodes, state.key
         add = jax.jit(jax.vmap(EpisodeLog.add, in_axes=(0, 1)))
         for _ in range(rollouts):
             act_keys, key = self._act_keys(key)
@@ -171,7 +178,7 @@ class HostRun(TrainRun[TrainState]):
     def _fill(self, collector: Collector, state: TrainState) -> TrainState:
         keys = jax.vmap(self.training.fill_keys, out_axes=1)(self._seed_keys)
         for key in keys:
-            collector.ask(self._leaves(state.learner.agent), key, self.config.rollout)
+            collector.ask(self._leaves(state.learner), key, self.config.rollout)
         for _ in keys:
             state = self._compiled["fill"](self.rule, state, collector.take()[0])
         return state

@@ -17,6 +17,7 @@ from etude.acting.replay import Replay, join
 from etude.core import optim
 from etude.core.agent import Agent
 from etude.core.learner import Learner, Passes
+from etude.core.players import Player
 from etude.core.types import Context, Episodes, Metrics, Rollout
 from etude.envs import JaxTask, Task
 from etude.errors import UserError
@@ -104,7 +105,8 @@ class Training:
             return self.init_outside(rule, key)
         agent_key, world_key, key = jax.random.split(key, 3)
         learner = self._new_learner(rule, agent_key)
-        return TrainState(learner, self._new_world(learner.agent, world_key, rule.context), key)
+        world = self._new_world(learner.player(rule), world_key, rule.context)
+        return TrainState(learner, world, key)
 
     def _new_learner(self, rule: Rule, key: PRNGKeyArray) -> Learner:
         task, heads = self.task, rule.heads(self.task.num_actions)
@@ -114,8 +116,8 @@ class Training:
     def iterate(self, rule: Rule, state: TrainState) -> tuple[TrainState, Metrics]:
         """One iteration: every environment plays a trajectory, then the agent is updated once."""
         play_key, key = jax.random.split(state.key)
-        agent = state.learner.agent
-        world, batch, played = self.play(agent, state.world, play_key, context=rule.context)
+        player = state.learner.player(rule)
+        world, batch, played = self.play(player, state.world, play_key, context=rule.context)
         learner, metrics = self._update(rule, state.learner, batch, play_key)
         return TrainState(learner, world, key), metrics | played
 
@@ -127,7 +129,7 @@ class Training:
 
     def play(
         self,
-        agent: Agent,
+        player: Player,
         world: World,
         key: PRNGKeyArray,
         length: int | None = None,
@@ -137,7 +139,7 @@ class Training:
         act_key, replay_key = jax.random.split(key)
         length, actors = length or self.config.rollout, world.actors
         assert actors is not None
-        actors, new, episodes = self.source.collect(agent, actors, act_key, length, context)
+        actors, new, episodes = self.source.collect(player, actors, act_key, length, context)
         world = World(actors, world.replay, world.episodes)
         return self.take_in(world, new, episodes, replay_key)
 
@@ -157,15 +159,15 @@ class Training:
         }
         return World(world.actors, replay, world.episodes.add(episodes)), batch, metrics
 
-    def _new_world(self, agent: Agent, key: PRNGKeyArray, context: Context | None) -> World:
+    def _new_world(self, player: Player, key: PRNGKeyArray, context: Context | None) -> World:
         """Fresh environments; replay holds enough for a batch that is not a few copies."""
         env_key, fill_key = jax.random.split(key)
-        actors, config = self.source.reset(agent, env_key), self.config
+        actors, config = self.source.reset(player, env_key), self.config
         if config.batch == config.num_envs:
             return World(actors, None, EpisodeLog.empty())
 
         def collect(actors: Actors, key: PRNGKeyArray) -> tuple[Actors, Rollout, Episodes]:
-            return self.source.collect(agent, actors, key, config.rollout, context)
+            return self.source.collect(player, actors, key, config.rollout, context)
 
         def fill(carry, key):
             actors, replay = carry

@@ -52,6 +52,19 @@ PRESETS: dict[str, dict[str, Settings]] = {
         "catch": dict(rollout=5, meta_learning_rate=1e-2, rule=dict(entropy_cost=0.2))
         | dict(outer="actor_critic:td_lambda=1,entropy_cost=0.2"),
     },
+    "frodo_q": {
+        "*": dict(rollout=20, learning_rate=1e-3, torso=(128, 128), outer="q_learning"),
+        "catch": dict(rollout=5, learning_rate=3e-3, meta_learning_rate=1e-2, outer="q_learning")
+        | dict(torso=(256,)),
+    },
+    "q_learning": {
+        "*": dict(batch=32, rollout=16, learning_rate=1e-3, torso=(128, 128)),
+        "catch": dict(steps=300_000, batch=16, rollout=8, learning_rate=1e-3, torso=(256,)),
+    },
+    "sarsa": {
+        "*": dict(batch=32, rollout=16, learning_rate=1e-3, torso=(128, 128)),
+        "catch": dict(steps=300_000, batch=16, rollout=8, learning_rate=1e-3, torso=(256,)),
+    },
     "metagrad": {"*": dict(rollout=20, learning_rate=1e-3, torso=(128, 128))},
     "ppo": {
         "*": dict(batch=16, rollout=128, epochs=4, minibatches=4, learning_rate=1e-3)

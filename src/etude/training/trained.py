@@ -38,4 +38,4 @@ class TrainedAgent(eqx.Module):
         """
         context = self.rule.context
         told = None if context is None else context(observation)
-        return self.agent.act(memory, observation, first, context=told)
+        return self.rule.player(self.agent).act(memory, observation, first, context=told)

@@ -136,7 +136,7 @@ class JaxTrials(Trials):
                 return training.run(rule, state, updates, updates)[0].world.episodes
 
             def play(world, key):
-                return training.play(state.learner.agent, world, key)[0], None
+                return training.play(state.learner.player(rule), world, key)[0], None
 
             world, _ = jax.lax.scan(play, state.world, jax.random.split(key, updates))
             return world.episodes

@@ -16,6 +16,7 @@ from etude.acting.jax_source import Actors, JaxSource
 from etude.core.agent import Agent
 from etude.core.learner import norm
 from etude.core.optim import scale_by_adam
+from etude.core.players import Player
 from etude.core.rule import Rule
 from etude.core.trees import choose
 from etude.core.types import Metrics, Rollout
@@ -265,15 +266,15 @@ class JaxGroup(Group):
         plays the rollout for validation."""
 
         def play(world: World, lifetime: Lifetime, key: PRNGKeyArray):
-            agent = lifetime.learner.agent
-            return self.training.play(agent, world, key, context=rule.context)
+            player = lifetime.learner.player(rule)
+            return self.training.play(player, world, key, context=rule.context)
 
         keys = jax.random.split(play_key, self.config.inner_updates)
         window, world, played = train(
             self.problem, rule, member.lifetime, member.world, keys, play, self.config.record
         )
-        agent = window.final.learner.agent
-        member, validation = self._validate(rule, member, agent, validation_key)
+        player = window.final.learner.player(rule)
+        member, validation = self._validate(rule, member, player, validation_key)
         return self._lived(member, world), window, validation, _totals(played)
 
     def _train_ahead(
@@ -281,26 +282,26 @@ class JaxGroup(Group):
     ) -> tuple[Member, Window[Lifetime], Rollout, Metrics]:
         """The same with all experience, that for validation included, by the agent as it was
         before the updates."""
-        agent = member.lifetime.learner.agent
+        player = member.lifetime.learner.player(rule)
 
         def one_batch(world: World, key: PRNGKeyArray):
-            world, batch, metrics = self.training.play(agent, world, key, context=rule.context)
+            world, batch, metrics = self.training.play(player, world, key, context=rule.context)
             return world, (batch, metrics)
 
         keys = jax.random.split(play_key, self.config.inner_updates)
         world, (rollouts, played) = jax.lax.scan(one_batch, member.world, keys)
         window = record(self.problem, rule, member.lifetime, rollouts, self.config.record)
-        member, validation = self._validate(rule, member, agent, validation_key)
+        member, validation = self._validate(rule, member, player, validation_key)
         return self._lived(member, world), window, validation, _totals(played)
 
     def _validate(
-        self, rule: Rule, member: Member, agent: Agent, key: PRNGKeyArray
+        self, rule: Rule, member: Member, player: Player, key: PRNGKeyArray
     ) -> tuple[Member, Rollout]:
-        """A rollout for the meta-loss by the given agent, in the environments kept for that."""
+        """A rollout for the meta-loss by the given player, in the environments kept for that."""
         actors = member.validation_actors
         assert actors is not None
         actors, rollout, _ = self.validation.collect(
-            agent, actors, key, self.config.validation_rollout, rule.context
+            player, actors, key, self.config.validation_rollout, rule.context
         )
         return eqx.tree_at(lambda m: m.validation_actors, member, actors), rollout
 
@@ -359,10 +360,10 @@ class HostGroup(Group):
         return self._learned(rule, seat, step_keys(seat)[2], member, window, validation, played)
 
     def _open(self, rule: Rule, seats: Seat, *keys: Key[Array, " agents"]) -> list[Collector]:
-        agents, config = seats.member.lifetime.learner.agent, self.config
+        learners, config = seats.member.lifetime.learner, self.config
         sizes = self.training.config.num_envs, config.validation_batch
         for key, number in list(zip(keys, sizes, strict=True))[len(self.collectors) :]:
-            self.collectors.append(self.outside.open(rule, agents, key, number))
+            self.collectors.append(self.outside.open(rule, learners, key, number))
         return self.collectors
 
 
