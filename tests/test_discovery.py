@@ -317,7 +317,9 @@ def scripted(discovery: DiscoveryRun, **settings) -> DiscoveryRun:
 def test_the_speed_of_the_machine_does_not_decide_what_is_checked(discovery, monkeypatch, seconds):
     monkeypatch.setattr(loop, "PIECE_SECONDS", seconds)
     records = []
-    summary = execute(scripted(discovery, check_every=2, log_every=5), log=records.append).summary
+    summary = execute(
+        scripted(discovery, check_every=2, log_every=5), on_record=records.append
+    ).summary
     assert [r["updates"] for r in records] == [2, 4, 5, 6]
     assert [r["updates"] for r in records if "check" in r] == [2, 4, 6]
     assert (summary["best_meta_step"], summary["best_score"]) == (2, 1.0)

@@ -226,7 +226,7 @@ def test_ones_own_environment_is_found_where_one_stands(tmp_path, monkeypatch):
         ("tests.probes:Nope", "has no class 'Nope'"),
         ("tests.probes:NotAnEnvironment", "cannot be made|not an environment"),
         ("os:sep", "not a class"),
-        ("builtins:dict", "cannot be made"),
+        ("builtins:dict", "is not an environment"),
         ("catch:rows=4.5", "rows of 'catch' must be of type int"),
         ("catch:rows=a", "rows of 'catch' must be of type int"),
         ("catch:depth=3", "settings are: rows, columns, max_steps_in_episode"),

@@ -50,8 +50,8 @@ def test_a_figure_that_cannot_be_written_gets_a_sentence(tmp_path):
     [
         ("{}", "", "no training and no discovery"),
         ('{"envs": "b"}', "", "check the same environments"),
-        ('{"rule": "a", "env": "b"}', "5\n", "no record of a run"),
-        ('{"rule": "a", "env": "b"}', '{"return": 1}\n', "no record of a run"),
+        ('{"rule": "a", "env": "b"}', "5\n", "is damaged"),
+        ('{"rule": "a", "env": "b"}', '{"return": 1}\n', "is damaged: it lacks"),
     ],
 )
 def test_a_folder_that_someone_mangled_gets_a_sentence(tmp_path, config, metrics, words):
@@ -80,6 +80,7 @@ def test_the_checks_of_several_discoveries_are_drawn_together(tmp_path):
         folder.mkdir()
         (folder / "config.json").write_text('{"envs": "catch"}')
         check = {"returns": result(0.5 + seed), "start": result(-0.5), "baseline": result(1.0)}
+        check |= {"untrained": result(-0.8), "score": 0.7, "best": 0.7}
         plain = {"updates": 1, "steps": 1}
         records = [plain, {"updates": 2, "steps": 2, "check": check}]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))

@@ -210,8 +210,8 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
 @pytest.mark.parametrize(
     ("file", "text", "words"),
     [
-        ("config.json", "[1]", "should hold settings"),
-        ("config.json", "{", "cannot be read"),
+        ("config.json", "[1]", "should be values by name"),
+        ("config.json", "{", "is damaged"),
         ("config.json", '{"env": "catch", "steps": "many"}', "makes no sense"),
         ("config.json", '{"env": "catch", "colour": 1}', "this version lacks: colour"),
         ("config.json", '{"envs": "catch"}', "is not a training run"),

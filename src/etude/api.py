@@ -2,11 +2,13 @@
 line."""
 
 import dataclasses
+from collections.abc import Callable
+from pathlib import Path
 from typing import Unpack
 
 import jax
 
-from etude import kinds, rules
+from etude import kinds, plugins, rules
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.run import AdaptResult, AdaptRun, kept_policies, read_folder
 from etude.envs import Task
@@ -27,19 +29,32 @@ from etude.training.presets import resolve
 from etude.training.run import TrainResult, TrainRun
 from etude.training.trained import TrainedAgent
 
+OnRecord = Callable[[Record], None]
+"""Called with each record that goes to the curve."""
+OnCheckpoint = Callable[[Path], None]
+"""Called with the run's folder whenever a checkpoint has been written there."""
+
 
 def train(
     env: str | Task = "catch",
     rule: str | Rule = "disco103",
     *,
     out: str | None = None,
+    trust: bool = False,
+    on_record: OnRecord | None = None,
+    on_checkpoint: OnCheckpoint | None = None,
     **settings: object,
 ) -> TrainResult:
     """Trains agents and returns them; `settings` are the fields of `TrainRequest`.
 
-    With `out`, the run is kept in that folder, as by `etude train --out`.
+    With `out`, the run is kept in that folder, as by `etude train --out`; only then are there
+    checkpoints. An exception in a callback ends the run, which can be resumed from its folder. If
+    `rule` is a file that names code which is not Etude's, that is imported only if you `trust` it.
     """
-    return _run(setup(env, rule, **settings), out)
+    callbacks = _callbacks(out, on_record, on_checkpoint)
+    with plugins.trusting(trust):
+        run = setup(env, rule, **settings)
+    return _run(run, out, callbacks)
 
 
 def setup(env: str | Task = "catch", rule: str | Rule = "disco103", **settings: object) -> TrainRun:
@@ -65,6 +80,9 @@ def discover(
     from_: str | Rule | None = None,
     *,
     out: str | None = None,
+    trust: bool = False,
+    on_record: OnRecord | None = None,
+    on_checkpoint: OnCheckpoint | None = None,
     **settings: object,
 ) -> DiscoverResult:
     """Discovers a rule and returns it; `settings` are the fields of `DiscoverConfig`.
@@ -73,43 +91,77 @@ def discover(
         envs: The environments of the population, with commas between.
         from_: The rule to start from, or its name; by default a random one.
         out: Folder to keep the run in, as by `etude discover --out`.
+        trust: Whether to import code that the file of a rule names.
+        on_record: Called with each record.
+        on_checkpoint: Called with the folder after each checkpoint.
     """
+    callbacks = _callbacks(out, on_record, on_checkpoint)
     named, made = (from_, None) if isinstance(from_, str) else (None, from_)
     config = make_config(DiscoverConfig, "etude.discover", envs=envs, from_=named, **settings)
-    return _run(DiscoveryRun.create(config, made), out)
+    with plugins.trusting(trust):
+        run = DiscoveryRun.create(config, made)
+    return _run(run, out, callbacks)
 
 
 def adapt(
-    algo: str = "rl2", tasks: str = AdaptConfig.tasks, *, out: str | None = None, **settings: object
+    algo: str = "rl2",
+    tasks: str = AdaptConfig.tasks,
+    *,
+    out: str | None = None,
+    on_record: OnRecord | None = None,
+    on_checkpoint: OnCheckpoint | None = None,
+    **settings: object,
 ) -> AdaptResult:
     """Learns to adapt to tasks, and returns policies; `settings` are the fields of `AdaptConfig`.
 
-    With `out`, the run is kept in that folder, as by `etude adapt --out`.
+    With `out`, the run is kept in that folder, as by `etude adapt --out`. Callbacks are as those of
+    `train`.
     """
+    callbacks = _callbacks(out, on_record, on_checkpoint)
     config = make_config(AdaptConfig, "etude.adapt", algo=algo, tasks=tasks, **settings)
-    return _run(AdaptRun.create(config), out)
+    return _run(AdaptRun.create(config), out, callbacks)
 
 
-def resume(path: str, end: int | None = None, **options: Unpack[LoopOptions]) -> Result:
+def resume(
+    path: str, end: int | None = None, *, trust: bool = False, **options: Unpack[LoopOptions]
+) -> Result:
     """Continues the run in a folder, and returns what `train`, `discover` or `adapt` would.
 
     Args:
         path: The run folder.
         end: A later end: the number of steps (of `discover`, meta-steps).
-        options: Of the loop.
+        trust: Whether to import code that the folder names: an environment or a rule that is not
+            Etude's.
+        options: Of the loop, `on_record` and `on_checkpoint` among them.
     """
-    run, folder = reopen(path, end)
+    run, folder = reopen(path, end, trust=trust)
     return lifecycle.execute(run, folder, **options)
 
 
-def reopen(path: str, end: int | None = None) -> tuple[Run, RunFolder]:
+def reopen(path: str, end: int | None = None, *, trust: bool = False) -> tuple[Run, RunFolder]:
     """The run in a folder, ready to go on to its own end or to a later one."""
-    folder = kinds.open_folder(path)
-    return kinds.class_of(folder).reopened(folder, end), folder
+    with plugins.trusting(trust):
+        folder = kinds.open_folder(path)
+        return kinds.class_of(folder).reopened(folder, end), folder
 
 
-def _run(run: Run[State, Found], out: str | None) -> Found:
-    return lifecycle.execute(run, None if out is None else lifecycle.start(run, out))
+def _callbacks(
+    out: str | None, on_record: OnRecord | None, on_checkpoint: OnCheckpoint | None
+) -> LoopOptions:
+    """Those that are given."""
+    if on_checkpoint is not None and out is None:
+        raise UserError("on_checkpoint needs out: without a folder there are no checkpoints.")
+    options = LoopOptions()
+    if on_record is not None:
+        options["on_record"] = on_record
+    if on_checkpoint is not None:
+        options["on_checkpoint"] = on_checkpoint
+    return options
+
+
+def _run(run: Run[State, Found], out: str | None, options: LoopOptions) -> Found:
+    folder = None if out is None else lifecycle.start(run, out)
+    return lifecycle.execute(run, folder, **options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,11 +188,17 @@ class Loaded:
         return self.agents[0]
 
 
-def load(path: str) -> Loaded:
+def load(path: str, *, trust: bool = False) -> Loaded:
     """What a run has come to: `etude.load("runs/NAME").agent` acts, and `.rule` trains others.
 
-    Nothing in the folder changes, and the run may be going on.
+    Nothing in the folder changes, and the run may be going on. Code that the folder names, an
+    environment or a rule that is not Etude's, is imported only if you `trust` it.
     """
+    with plugins.trusting(trust):
+        return _load(path)
+
+
+def _load(path: str) -> Loaded:
     folder = kinds.open_folder(path)
     kind = kinds.class_of(folder)
     if not folder.has_checkpoint:
@@ -151,10 +209,9 @@ def load(path: str) -> Loaded:
         agents = run.trained_agents(folder)
     elif issubclass(kind, DiscoveryRun):
         config, agents = read_config(folder), []
-        folder.let_import()
     else:
         return _load_adapted(path, folder)
-    rule = rules.load_kept(folder.path / rules.RULE_FILE)
+    rule = rules.load_kept(folder, rules.RULE_FILE)
     return Loaded(path, config, rule, agents, folder.metrics(), folder.summary())
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from etude import plugins
 from etude.errors import UserError
-from etude.runs.folder import KIND, RunFolder
+from etude.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from etude.runs.run import Run
@@ -33,14 +33,8 @@ ABOUT = {
 
 
 def kind_in(folder: RunFolder) -> str | None:
-    """The kind of the run in a folder, None if it is of none that we know. Folders of before kinds
-    were written down are known by their settings."""
-    config = folder.config()
-    trained = "online" if config.get("learn_rule") else "train"
-    told_by = {"envs": "discover", "algo": "adapt", "env": trained}
-    inferred = next((kind for field, kind in told_by.items() if field in config), None)
-    kind = config.get(KIND, inferred)
-    return kind if isinstance(kind, str) and kind in KINDS else None
+    """The kind of the run in a folder, None if it is of none that we know."""
+    return folder.kind if folder.kind in KINDS else None
 
 
 def open_folder(path: str, command: str | None = None) -> RunFolder:

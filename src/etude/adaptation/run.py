@@ -63,7 +63,6 @@ class AdaptRun(SideBySide[AdaptState, AdaptResult]):
 
     @classmethod
     def reopened(cls, folder: RunFolder, end: int | None = None) -> "AdaptRun":
-        folder.let_import()
         return cls.create(read_config(folder, end))
 
     @property
@@ -169,7 +168,6 @@ JUDGED_ON = 256
 
 def read_folder(folder: RunFolder) -> AdaptRun:
     """A run whose policies are to be used."""
-    folder.let_import()
     return AdaptRun.untraced(read_config(folder))
 
 

@@ -3,7 +3,8 @@
 import dataclasses
 
 from etude.adaptation.config import AdaptConfig
-from etude.runs.folder import RunFolder
+from etude.runs.folder import CONFIG, RunFolder
+from etude.runs.reading import damaged
 from etude.training.config import from_json, later_end
 
 DROPPED = ("outer",)
@@ -14,7 +15,7 @@ def read_config(folder: RunFolder, steps: int | None = None) -> AdaptConfig:
     """Those of a run that goes on to its own end, or to a later one."""
     saved = {k: v for k, v in folder.settings().items() if v is not None and k not in DROPPED}
     config = from_json(AdaptConfig, saved)
-    if steps is None or config.steps is None:
-        return config
+    if config.steps is None:
+        raise damaged(folder.path / CONFIG, "it lacks steps")
     steps = later_end(config.steps, config.schedule, steps, str(folder.path))
     return dataclasses.replace(config, steps=steps)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shlex
 import sys
 import time
 import traceback
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import tyro
 
+from etude import plugins
 from etude.adaptation.config import AdaptConfig
 from etude.cache import cache_dir
 from etude.cli.flags import Flags, flags_of
 from etude.cli.options import RunOptions, refuse_flags_but
 from etude.cli.source import classes_in, fields_in, first_line
+from etude.cli.streams import files_matter
 from etude.errors import UserError, did_you_mean, reason
 from etude.meta.discovery.config import DiscoverConfig
 from etude.settings import SEED_RANGE, Settings, is_seed
@@ -128,11 +131,19 @@ def _test_adaptation(path: str, given: Settings, of_run: Settings) -> None:
         raise UserError("--test only reads a run: it does not go with --resume or --dry-run.")
     named = [name for name in [*given, *of_run] if name not in ("algo", "tasks")]
     refuse_flags_but("test_tasks", "seed", given=named)
+    _trust("trust" in of_run, given)
     folder = kinds.open_folder(path, "adapt")
     read_config(folder)
     from etude.cli.running import test_adaptation
 
     test_adaptation(folder, given)
+
+
+def _trust(files: bool, given: Settings) -> None:
+    """What the user names on the command line is theirs to run; what files name, if they say so."""
+    plugins.name_modules(given)
+    if files:
+        plugins.trust_files()
 
 
 class Asked:
@@ -142,8 +153,9 @@ class Asked:
         self, command: str, end: str, given: Settings, of_run: Settings, defaults: RunOptions
     ):
         """`end` is the setting that says how long a run is, the only one that may change later."""
-        self.end, self.given = end, given
+        self.command, self.end, self.given = command, end, given
         self.options = dataclasses.replace(defaults, **of_run)
+        _trust(self.options.trust, given)
         self.folder: RunFolder | None = None
         if self.options.resume is not None:
             refuse_flags_but(end, given=[*given, *of_run])
@@ -175,10 +187,25 @@ class Asked:
             elsewhere = "default" if self.folder is None else "run folder"
             plain = {name: "flag" if name in self.given else elsewhere for name in settings}
             return print_plan(about, settings, origins or plain)
+        files_matter()
+        if self._tell_if_finished(settings[self.end]):
+            return
         say(about)
         from etude.cli import running
 
         running.run(kind, config, self.options, settings[self.end])
+
+    def _tell_if_finished(self, end: int) -> bool:
+        """Whether the run in the folder is done up to this end: then nothing is compiled."""
+        if self.folder is None or self.folder.config().get(self.end) != end:
+            return False
+        if (summary := self.folder.summary()) is None:
+            return False
+        from etude.cli.terminal import PRINT, say
+
+        say("This run is finished.")
+        PRINT[self.command](summary, self.folder)
+        return True
 
 
 MOST_SEED = 1_000_000
@@ -219,11 +246,12 @@ def reproduce(
         raise UserError("--seeds must be at least 2, for there to be an interval.")
     if not 0 <= seed < MOST_SEED:
         raise UserError(f"--seed must be from 0 to {MOST_SEED - 1:,}, not {seed}.")
-    from etude.cli.running import interruptible
+    from etude.cli.running import reproduced
 
+    files_matter()
     folder = RunFolder.create(out, f"reproduce-{name}")
     options, started = Options(quick, seeds, seed), time.monotonic()
-    result = interruptible(lambda: EXPERIMENTS[name].run(options, say), folder)
+    result = reproduced(lambda: EXPERIMENTS[name].run(options, say), folder)
     write(result, name, options, folder)
     print_verdicts(result.verdicts)
     for note in result.notes:
@@ -283,7 +311,8 @@ def plot(runs: tyro.conf.Positional[tuple[str, ...]], out: str = "curves.png") -
 
     if not runs:
         raise UserError("Name one or more run folders to plot.")
-    plot_folders(runs, Path(out))
+    files_matter()
+    plot_folders(runs, Path(os.path.realpath(out)))
     say(f"Wrote {out}")
 
 
@@ -296,6 +325,7 @@ def play(
     agent: int = 0,
     greedy: Annotated[bool, no_default("no")] = False,
     show: Annotated[bool, no_default("no")] = False,
+    trust: Annotated[bool, no_default("no")] = False,
 ) -> None:
     """Save an animation of a trained agent, or of one that adapts to a fresh task.
 
@@ -308,11 +338,15 @@ def play(
         agent: Which of the run's seeds to play.
         greedy: Take the likeliest action instead of sampling.
         show: Also show it in the terminal.
+        trust: Import the environment or rule, if it is not Etude's, that the folder names: its code
+            will run.
     """
     if episodes is not None and episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {episodes}.")
     if not is_seed(seed):
         raise UserError(f"--seed must be {SEED_RANGE}, not {seed}.")
+    files_matter()
+    _trust(trust, {})
     from etude.cli.film import play_run
     from etude.cli.terminal import say
 
@@ -331,6 +365,9 @@ def main() -> None:
     style = (tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
     try:
         app.cli(prog="etude", description="Learn how to learn.", config=style)
+    except plugins.UntrustedError as error:
+        command = shlex.join(["etude", *sys.argv[1:], "--trust"])
+        fail(f"{error.what} If you trust it: {command}", error)
     except UserError as error:
         fail(str(error), error)
     except Exception as error:

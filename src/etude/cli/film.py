@@ -1,5 +1,6 @@
 """Watching an agent: episodes rendered to a GIF or into the terminal."""
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -12,16 +13,18 @@ from jaxtyping import PRNGKeyArray, PyTree
 from etude import envs
 from etude.acting.host_source import HostSource
 from etude.acting.jax_source import Actors, JaxSource
-from etude.acting.players import Player, Sharpened
 from etude.adaptation import run as adaptation
 from etude.adaptation import watch
 from etude.adaptation.config import GRADIENT_BASED
 from etude.api import load
+from etude.core.players import Player, Sharpened
 from etude.core.types import Context
 from etude.envs import HostTask, JaxTask, Task, pictures
 from etude.errors import UserError, disk_errors, reason
 from etude.kinds import kind_in, open_folder
+from etude.runs.arrays import write_atomically
 from etude.runs.folder import RunFolder
+from etude.settings import Settings
 
 CHUNK_STEPS = 64
 MAX_STEPS = 2000
@@ -37,7 +40,7 @@ def play_run(
     play = play_adapting if kind_in(folder) == "adapt" else play_trained
     number, about = plan(folder, episodes)
     frames, ends, returns = play(folder, jax.random.key(seed), number, index, greedy)
-    path = Path(out) if out else folder.path / "play.gif"
+    path = Path(os.path.realpath(out)) if out else folder.path / "play.gif"
     write_gif(frames, ends, path)
     if show:
         show_in_terminal(frames)
@@ -71,7 +74,7 @@ def play_trained(
     run = load(str(folder.path))
     check_index(index, len(run.agents))
     trained = run.agents[index]
-    player = Sharpened(trained.agent, SHARP if greedy else 1.0)
+    player = Sharpened(trained.rule.player(trained.agent), SHARP if greedy else 1.0)
     task = envs.make(folder.settings()["env"])
     return film(task, player, key, episodes, trained.rule.context)
 
@@ -196,9 +199,8 @@ def write_gif(frames: list[np.ndarray], ends: list[bool], path: Path) -> None:
     images = [Image.fromarray(x) for x in frames]
     durations = [END_MS if end else FRAME_MS for end in ends]
     with disk_errors(f"The animation cannot be written to {path}"):
-        images[0].save(
-            path, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0
-        )
+        settings: Settings = dict(append_images=images[1:], duration=durations, loop=0)
+        write_atomically(path, lambda file: images[0].save(file, "GIF", save_all=True, **settings))
 
 
 def show_in_terminal(frames: list[np.ndarray], columns: int = 40) -> None:

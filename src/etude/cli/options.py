@@ -5,6 +5,10 @@ import importlib.util
 
 from etude.errors import UserError
 from etude.settings import flag
+from etude.stopping import GRACE
+
+LOGGERS = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+"""The package that each needs, by the name of the option and of the extra that installs it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,21 +23,32 @@ class RunOptions:
     """Print every setting and where it comes from, then stop: nothing is run or written."""
     checkpoint_seconds: float = 30.0
     """Seconds between checkpoints; 0 saves one after each line of metrics."""
+    grace: float = GRACE
+    """Seconds that finishing and saving may take after a first Ctrl-C, SIGTERM or SIGHUP."""
     tensorboard: bool = False
     """Also write TensorBoard events into the run folder."""
+    trust: bool = False
+    """Import the environment or rule, if it is not Etude's, that a run folder or rule file names:
+    its code will run."""
+    wandb: bool = False
+    """Also log to Weights & Biases; with WANDB_MODE=offline into the run folder alone."""
 
     def __post_init__(self):
         if not self.checkpoint_seconds >= 0:
             raise UserError(
                 f"--checkpoint-seconds must be 0 or more, not {self.checkpoint_seconds}."
             )
-        if self.tensorboard and importlib.util.find_spec("tensorboardX") is None:
-            raise UserError(
-                "--tensorboard needs the package tensorboardX: pip install tensorboardX."
-            )
+        if not self.grace >= 0:
+            raise UserError(f"--grace must be 0 or more, not {self.grace}.")
+        for name, package in LOGGERS.items():
+            if getattr(self, name) and importlib.util.find_spec(package) is None:
+                raise UserError(
+                    f"{flag(name)} needs {package}, which is not installed: "
+                    f"pip install 'etude[{name}]'."
+                )
 
 
-OF_THE_COMMAND = {"resume", "dry_run", "checkpoint_seconds", "tensorboard"}
+OF_THE_COMMAND = {"resume", "dry_run", "checkpoint_seconds", "grace", "trust", *LOGGERS}
 """Those that say nothing about the run itself."""
 
 

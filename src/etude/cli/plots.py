@@ -24,7 +24,7 @@ def plot_folders(paths: Sequence[str], out: Path) -> None:
 
 
 def _plot_training(folders: Sequence[RunFolder], out: Path) -> None:
-    labels = [label_of(folder.settings()) for folder in folders]
+    labels = [label_of(folder.config()) for folder in folders]
     if len(set(labels)) < len(labels):
         labels = [f"{label} ({f.path.name})" for label, f in zip(labels, folders, strict=True)]
     plot_curves([(x, f.metrics()) for x, f in zip(labels, folders, strict=True)], out)

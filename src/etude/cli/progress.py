@@ -37,6 +37,10 @@ class ProgressReport:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Leaves the terminal as it was."""
         self._live.stop()
 
     def __call__(self, record: Record) -> None:

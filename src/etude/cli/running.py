@@ -1,40 +1,29 @@
 """Runs in a terminal: they are set up, watched until they end, and what came out is printed."""
 
-import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
-from typing import NoReturn, TypeVar
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
 
-from etude import envs, kinds, rules
+from etude import envs, kinds, rules, stopping
 from etude.adaptation import run as adaptation
 from etude.adaptation.config import AdaptConfig
 from etude.api import reopen
+from etude.cli.loggers import loggers
 from etude.cli.options import RunOptions
 from etude.cli.progress import ProgressReport
-from etude.cli.terminal import (
-    out,
-    print_adaptation,
-    print_discovery,
-    print_scores,
-    print_training,
-    say,
-)
+from etude.cli.terminal import PRINT, out, print_scores, say
 from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.run import start_maker
-from etude.runs.folder import Record, RunFolder
+from etude.runs.folder import RunFolder
 from etude.runs.lifecycle import execute, start
+from etude.runs.run import Run
 from etude.settings import Settings
+from etude.text import count
 from etude.training.config import TrainPlan
 
 Made = TypeVar("Made")
-PRINT = {"train": print_training, "discover": print_discovery, "adapt": print_adaptation}
-"""How the summary of a run is printed, by the command that it belongs to."""
 
 
 def run(kind: str, config: object, options: RunOptions, end: int | None) -> None:
@@ -48,22 +37,33 @@ def run(kind: str, config: object, options: RunOptions, end: int | None) -> None
     for note in run.notes(resumed=options.resume is not None):
         say(note)
     progress = ProgressReport(out, run.doing, run.updates, run.describe)
-    stop = threading.Event()
-    with progress, _on_interrupt(lambda: _ask(stop)), _events(folder, options) as write:
+    command = kinds.KINDS[run.kind].command
+    go_on = f"Go on with: etude {command} --resume {folder.path}"
+    with (
+        stopping.telling(say, f"Stopped. {go_on}", options.grace),
+        stopping.last_duty(progress.stop),
+        progress,
+        loggers(run, folder, options) as log,
+    ):
         result = execute(
             run,
             folder,
             report=progress,
-            log=write,
-            should_stop=stop.is_set,
+            on_record=log,
+            should_stop=stopping.asked,
             checkpoint_seconds=options.checkpoint_seconds,
+            begin=lambda done: _tell_start(run, done) if options.resume is not None else None,
         )
-    command = kinds.KINDS[run.kind].command
     if result.done < run.updates:
         how = "Stopped and saved." if result.done else "Stopped before the first update."
-        say(f"{how} Go on with: etude {command} --resume {folder.path}")
-        sys.exit(130)
+        say(f"{how} {go_on}")
+        sys.exit(stopping.exit_code())
     PRINT[command](result.summary, folder)
+
+
+def _tell_start(run: Run, done: int) -> None:
+    of = f"of {count(run.updates, 'update')}"
+    say(f"Goes on after {done:,} {of}." if done else "There is no checkpoint yet: from the start.")
 
 
 def try_out(config: object) -> None:
@@ -91,65 +91,16 @@ def test_adaptation(folder: RunFolder, given: Settings) -> None:
     print_scores(adaptation.judged(work, policies, asked.test_tasks, seed))
 
 
-def interruptible(work: Callable[[], Made], folder: RunFolder) -> Made:
-    """The result of work that may be one program of minutes. It runs beside the main thread, which
-    alone hears of Ctrl-C, and is then left where it is: it has nothing yet to be kept."""
+def reproduced(work: Callable[[], Made], folder: RunFolder) -> Made:
+    """The result of an experiment. When a signal ends it, its trainings are saved; it has nothing
+    else to be kept."""
     from etude.experiments.trainings import stop_all
 
-    def quit() -> NoReturn:
-        say("\nStopped. Trainings are kept, and go on when this is run again; nothing else is.")
+    def discard() -> None:
         stop_all()
         with suppress(OSError):
             folder.path.rmdir()
-        os._exit(130)
 
-    with _on_interrupt(quit), ThreadPoolExecutor(1) as pool:
-        future = pool.submit(work)
-        while wait([future], timeout=0.2).not_done:
-            pass
-        return future.result()
-
-
-@contextmanager
-def _on_interrupt(react: Callable[[], None]) -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, lambda *_: react())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _ask(stop: threading.Event) -> None:
-    """The first Ctrl-C asks the run to save and stop; the second stops it where it is."""
-    if stop.is_set():
-        raise KeyboardInterrupt
-    stop.set()
-    say("\nFinishing this piece of work, then saving. Ctrl-C again to stop at once.")
-
-
-@contextmanager
-def _events(folder: RunFolder, options: RunOptions) -> Iterator[Callable[[Record], None]]:
-    """Writes records for TensorBoard, if that is asked for. The first one opens the file: by then
-    the run holds the folder's lock."""
-    with ExitStack() as stack:
-
-        @cache
-        def writer():
-            from tensorboardX import SummaryWriter
-
-            return stack.enter_context(SummaryWriter(str(folder.path / "tensorboard")))
-
-        def write(record: Record) -> None:
-            for name, value in _flat(record):
-                writer().add_scalar(name, value, record["steps"])
-
-        yield write if options.tensorboard else lambda record: None
-
-
-def _flat(record: Record, before: str = "") -> Iterator[tuple[str, float]]:
-    """All numbers of a record by name; those within others have both names."""
-    for name, value in record.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{before}{name}/")
-        elif isinstance(value, (int, float)):
-            yield f"{before}{name}", value
+    told = "\nStopped. Trainings are kept, and go on when this is run again; nothing else is."
+    with stopping.telling(say, told), stopping.last_duty(discard):
+        return work()

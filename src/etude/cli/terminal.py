@@ -92,6 +92,10 @@ def print_adaptation(summary: Record, folder: RunFolder) -> None:
     say(f"Adapt it to fresh tasks with: etude adapt --test {folder.path}")
 
 
+PRINT = {"train": print_training, "discover": print_discovery, "adapt": print_adaptation}
+"""How the summary of a run is printed, by the command that it belongs to."""
+
+
 def _figure(x: float | None) -> str:
     return "–" if x is None else f"{x:.3g}"
 

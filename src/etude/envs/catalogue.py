@@ -104,6 +104,8 @@ def require_known(spec: str) -> None:
     """Refuses a name that is certainly a mistake. What gymnax or the user's module holds shows only
     when it is imported."""
     name, _ = split_spec(spec)
+    if strange := next((x for x in name if x in "=,"), None):
+        raise UserError(f"There is no environment {name!r}: no name has a {strange!r}.")
     own_name, colon, rest = name.removeprefix(TRIALS).partition(":")
     suite = own_name.partition("/")[0]
     if own_name in OURS or own_name.startswith(GYMNAX):

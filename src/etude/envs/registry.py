@@ -46,6 +46,7 @@ def _make(spec: str, name: str, settings: dict[str, str], others: Iterable[str] 
     if suite in SUITES:
         return suite_module(suite).make(spec, own_name, settings)
     factory = _factory(name)
+    _require_environment(name, factory)
     if is_gymnasium(factory):
         return _make_gymnasium(spec, name, factory, settings)
     accepted = _accepted_arguments(factory)
@@ -162,13 +163,24 @@ def _with_fields(params: PyTree, fields: dict[str, str], name: str, accepted: li
     return replace_fields(params, fields, f"Environment {name!r}") if fields else params
 
 
-def _factory(name: str) -> Callable[..., Any]:
+def _factory(name: str) -> type:
     if name.startswith(GYMNAX):
         return _gymnax_factory(name)
+    if name not in OURS and not plugins.is_named(name):
+        raise unknown(name)
     return plugins.import_class(OURS[name].home if name in OURS else name)
 
 
-def _gymnax_factory(name: str) -> Callable[..., Any]:
+def _require_environment(name: str, factory: type) -> None:
+    """Before anything of it is called."""
+    needed = ("reset", "step", "action_space")
+    if not is_gymnasium(factory) and not all(hasattr(factory, x) for x in needed):
+        raise UserError(
+            f"{name!r} is not an environment: it lacks {', '.join(needed[:-1])} or {needed[-1]}."
+        )
+
+
+def _gymnax_factory(name: str) -> type:
     import gymnax  # takes seconds, which others need not wait for
 
     own_name = name.removeprefix(GYMNAX)

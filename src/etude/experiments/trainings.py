@@ -29,6 +29,7 @@ from etude.errors import UserError
 from etude.experiments.base import Say
 from etude.runs.figures import column
 from etude.runs.folder import CONFIG, RunFolder
+from etude.runs.inside import open_inside
 from etude.runs.lifecycle import start
 from etude.settings import Settings
 from etude.text import duration
@@ -211,7 +212,7 @@ def _start(training: Training, core: int) -> subprocess.Popen:
     command = [sys.executable, "-m", "etude", "adapt", "--resume", str(training.folder.path)]
     if hasattr(os, "sched_setaffinity"):
         command = [sys.executable, "-c", PINNED, str(core), *command[2:]]
-    with open(training.folder.path / LOG, "ab") as log:
+    with open_inside(training.folder.path / LOG, os.O_WRONLY | os.O_APPEND) as log:
         # Ctrl-C is for us: it reaches them through `stop_all`, once.
         streams: Settings = dict(stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         process = subprocess.Popen(command, start_new_session=True, **streams)

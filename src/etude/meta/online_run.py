@@ -20,6 +20,7 @@ from etude.meta.outside import Outside, act_keys
 from etude.rules import Rule
 from etude.runs.figures import plot_learned
 from etude.runs.folder import RunFolder
+from etude.runs.reading import is_file
 from etude.runs.run import Record
 from etude.training.config import TrainPlan
 from etude.training.host_run import HostRun
@@ -50,14 +51,14 @@ class OnlineRun(TrainRun[OnlineState]):
 
     @classmethod
     def kept_start(cls, folder: RunFolder) -> Rule | None:
-        folder.let_import()
-        path = folder.path / rules.START_FILE
-        return rules.load_kept(path) if path.is_file() else None
+        if not is_file(folder.path / rules.START_FILE):
+            return None
+        return rules.load_kept(folder, rules.START_FILE)
 
     def write_start(self, folder: RunFolder) -> None:
         if all(bool((x == x[:1]).all()) for x in jax.tree.leaves(self.rule)):
             # Or else each seed has its own, which the rule's name makes.
-            rules.save(folder.path / rules.START_FILE, jax.tree.map(lambda x: x[0], self.rule))
+            rules.save_kept(folder, rules.START_FILE, jax.tree.map(lambda x: x[0], self.rule))
 
     def record(self, state: OnlineState, metrics: dict[str, np.ndarray], done: int) -> Record:
         """With what the rules have come to, seed by seed."""
@@ -68,7 +69,7 @@ class OnlineRun(TrainRun[OnlineState]):
         return state.rule, state.learner
 
     def before_saving(self, state: OnlineState, folder: RunFolder) -> None:
-        rules.save(folder.path / rules.RULE_FILE, self.kept_rule(state), self._suggested)
+        rules.save_kept(folder, rules.RULE_FILE, self.kept_rule(state), self._suggested)
 
     def kept_rule(self, state: OnlineState) -> Rule:
         """The one whose agent did best in the end."""
@@ -148,8 +149,8 @@ class HostOnlineRun(OnlineRun):
 
     def _collector(self, state: OnlineState) -> Collector:
         if not self.collectors:
-            agents, number = state.learner.agent, self.config.num_envs
-            self.collectors.append(self._outside.open(state.rule, agents, state.key, number))
+            learners, number = state.learner, self.config.num_envs
+            self.collectors.append(self._outside.open(state.rule, learners, state.key, number))
         return self.collectors[0]
 
     def close(self) -> None:

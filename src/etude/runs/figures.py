@@ -9,6 +9,7 @@ import numpy as np
 
 from etude import stats
 from etude.errors import UserError, disk_errors, reason
+from etude.runs.arrays import write_atomically
 from etude.runs.folder import Record
 from etude.settings import Settings
 
@@ -60,15 +61,20 @@ def figure_file(
     try:
         with disk_errors(what):
             yield figure.subplots(*grid)
-            figure.savefig(path, dpi=130, format=path.suffix[1:] or "png")
-    except ValueError as error:  # matplotlib does not know the format
+            kind = path.suffix[1:] or "png"
+            write_atomically(path, lambda file: figure.savefig(file, dpi=130, format=kind))
+    except (ValueError, ArithmeticError) as error:  # the format is unknown, or a number too large
         raise UserError(f"{what}: {reason(error)}.") from None
 
 
 def label_of(config: Record) -> str:
-    """What was trained where, from the settings of a run."""
-    seeds = f", {config['seeds']} seeds" if config.get("seeds", 1) > 1 else ""
-    what, where = (config.get(a) or config[b] for a, b in (("rule", "algo"), ("env", "tasks")))
+    """What was trained where, from the settings of a run, which may be anyone's."""
+    what, where = (
+        next((x for x in map(config.get, pair) if isinstance(x, str) and x), "?")[:200]
+        for pair in (("rule", "algo"), ("env", "tasks"))
+    )
+    number = config.get("seeds", 1)
+    seeds = f", {number} seeds" if isinstance(number, int) and number > 1 else ""
     return f"{what} on {where}{seeds}"
 
 

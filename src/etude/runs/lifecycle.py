@@ -5,7 +5,8 @@ import os
 from contextlib import nullcontext
 from typing import Unpack
 
-from etude.runs.folder import FORMAT, IMPORT_FROM, KIND, VERSION, RunFolder
+from etude import stopping
+from etude.runs.folder import FORMAT, ID, IMPORT_FROM, KIND, VERSION, RunFolder
 from etude.runs.loop import LoopOptions, advance_to_end
 from etude.runs.run import Found, Run, State
 
@@ -13,11 +14,15 @@ from etude.runs.run import Found, Run, State
 def start(run: Run, out: str | None = None) -> RunFolder:
     """A new folder (`out`, or a fresh one under `runs/`) with all that the run starts from."""
     run.require_keepable()
-    folder = RunFolder.create(out, run.name)
-    run.write_start(folder)
-    about = {KIND: run.kind, FORMAT: VERSION}
-    # The config comes last, so that whatever has a config has all it starts from.
-    folder.write_config(about | run.settings() | {IMPORT_FROM: os.getcwd()})
+    with stopping.held():  # no half-made folder is left
+        folder = RunFolder.create(out, run.name)
+        with folder.locked():
+            folder.require_new()
+            with folder.being_made():
+                run.write_start(folder)
+                about = {KIND: run.kind, FORMAT: VERSION, ID: folder.identity}
+                # The config comes last, so that whatever has a config has all it starts from.
+                folder.write_config(about | run.settings() | {IMPORT_FROM: os.getcwd()})
     return folder
 
 
@@ -35,6 +40,6 @@ def execute(
         summary = folder.summary() if folder is not None else None  # it was finished before
         summary = run.summary(outcome) if summary is None else summary
         if folder is not None and outcome.done >= run.updates:
-            folder.write_summary(summary)
             run.draw(folder)
+            folder.write_summary(summary)  # comes last: with it, all is there
     return run.result(outcome, summary)

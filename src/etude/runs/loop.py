@@ -1,11 +1,14 @@
 """The host loop of every run: pieces of compiled work, with logs and checkpoints between."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
 
+from etude import stopping
 from etude.errors import UserError
 from etude.runs.folder import RunFolder
 from etude.runs.run import Found, Outcome, Record, Run, State
@@ -19,9 +22,11 @@ class LoopOptions(TypedDict, total=False):
     """Those of `advance_to_end`."""
 
     report: Callable[[Record], None]
-    log: Callable[[Record], None]
+    on_record: Callable[[Record], None]
+    on_checkpoint: Callable[[Path], None]
     should_stop: Callable[[], bool]
     checkpoint_seconds: float
+    begin: Callable[[int], None]
 
 
 def advance_to_end(
@@ -29,56 +34,77 @@ def advance_to_end(
     folder: RunFolder | None = None,
     *,
     report: Callable[[Record], None] = lambda record: None,
-    log: Callable[[Record], None] = lambda record: None,
+    on_record: Callable[[Record], None] = lambda record: None,
+    on_checkpoint: Callable[[Path], None] = lambda path: None,
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 30.0,
+    begin: Callable[[int], None] = lambda done: None,
 ) -> Outcome[State]:
     """Runs from the folder's last checkpoint, if there is one, to the end or to `should_stop`.
 
-    A record goes to the curve (and to `log`) every `log_every` updates, and before a checkpoint;
-    `report` sees it grow after every piece of work. Without a folder there are no checkpoints, so
-    that the curve does not depend on the machine's speed.
+    A record goes to the curve (and to `on_record`) every `log_every` updates, and before a
+    checkpoint; `report` sees it grow after every piece of work, and `on_checkpoint` is given the
+    folder after every checkpoint; `begin` is told how many updates are done before the first.
+    Without a folder there are no checkpoints, so that the curve does not depend on the machine's
+    speed. If `on_record` raises, the state is saved first.
     """
-    restored = folder.restore(run.shapes()) if folder else None
+    restored = folder.restore(run.shapes(), run.rule_digest) if folder else None
     state, done, seconds = restored or (run.init(), 0, 0.0)
     curve = folder.metrics() if folder else []
+    begin(done)
     if done < run.updates:
         run.prepare()
 
     def keep(record: Record) -> None:
         curve.append(record)
-        log(record)
         if folder:
             folder.log(record)
+        with _if_raised(lambda: _save(run, folder, state, done, seconds)):
+            on_record(record)
 
-    pieces, record, size = [], {}, 1
-    saved, saved_at = done, time.monotonic()
-    while done < run.updates and not should_stop():
-        line = min(run.next_record(done), run.updates) - done
-        number, started = min(size, line), time.monotonic()
-        try:
-            state, metrics = run.advance(state, done, number)
-        except UserError as error:
-            raise UserError(f"{error}{_what_is_kept(folder)}") from error
-        took = time.monotonic() - started
-        size = max(1, round(min(4.0, PIECE_SECONDS / max(took, 1e-6)) * number))
-        seconds, done = seconds + took, done + number
-        pieces.append(metrics)
-        record = {"updates": done, "seconds": round(seconds, 3)}
-        record |= run.record(state, run.joined(pieces), done)
-        report(record)
-        due = folder is not None and time.monotonic() - saved_at >= checkpoint_seconds
-        if number == line or (due and checkpoint_seconds > 0):
-            keep(record)
-            pieces = []
-            if due:
-                _save(run, folder, state, done, seconds)
-                saved, saved_at = done, time.monotonic()
-    if pieces:
-        keep(record)
-    if saved < done:
+    def save() -> None:
         _save(run, folder, state, done, seconds)
+        if folder:
+            on_checkpoint(folder.path)
+
+    with stopping.unsaved_work():
+        pieces, record, size = [], {}, 1
+        saved, saved_at = done, time.monotonic()
+        while done < run.updates and not should_stop():
+            line = min(run.next_record(done), run.updates) - done
+            number, started = min(size, line), time.monotonic()
+            try:
+                state, metrics = run.advance(state, done, number)
+            except UserError as error:
+                raise UserError(f"{error}{_what_is_kept(folder)}") from error
+            took = time.monotonic() - started
+            size = max(1, round(min(4.0, PIECE_SECONDS / max(took, 1e-6)) * number))
+            seconds, done = seconds + took, done + number
+            pieces.append(metrics)
+            record = {"updates": done, "seconds": round(seconds, 3)}
+            record |= run.record(state, run.joined(pieces), done)
+            report(record)
+            due = folder is not None and time.monotonic() - saved_at >= checkpoint_seconds
+            if number == line or (due and checkpoint_seconds > 0):
+                keep(record)
+                pieces = []
+                if due:
+                    save()
+                    saved, saved_at = done, time.monotonic()
+        if pieces:
+            keep(record)
+        if saved < done:
+            save()
     return Outcome(state, done, curve)
+
+
+@contextmanager
+def _if_raised(react: Callable[[], None]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        react()
+        raise
 
 
 def _save(
@@ -93,7 +119,7 @@ def _save(
             )
     if folder:
         run.before_saving(state, folder)
-        folder.save(state, done, seconds)
+        folder.save(state, done, seconds, run.rule_digest)
 
 
 def _what_is_kept(folder: RunFolder | None) -> str:

@@ -177,6 +177,12 @@ class Run(abc.ABC, Generic[State, Found]):
     def write_start(self, folder: RunFolder) -> None:
         """Writes what the run starts from beside its settings; by default nothing."""
 
+    @cached_property
+    def rule_digest(self) -> str | None:
+        """Of the rule that the folder of the run keeps as its start, if it keeps one: a checkpoint
+        written under another is refused."""
+        return None
+
     @classmethod
     @abc.abstractmethod
     def reopened(cls, folder: RunFolder, end: int | None = None) -> "Run[State, Found]":

@@ -50,14 +50,26 @@ def from_arrays(like: Tree, arrays: dict[str, np.ndarray], source: str) -> Tree:
             raise UserError(
                 f"{source} does not fit: {name} has shape {value.shape} where {shape} is needed."
             )
-        if value.dtype.kind not in "biuf":
-            raise UserError(f"{source} does not fit: {name} does not hold numbers.")
+        needed = np.dtype(np.uint32) if is_key else np.dtype(leaf.dtype)
+        if value.dtype.kind not in "biuf" or not np.can_cast(value.dtype, needed, "same_kind"):
+            raise UserError(
+                f"{source} does not fit: {name} holds {value.dtype.name} where {needed.name} is "
+                "needed."
+            )
         if is_key:
-            return jax.random.wrap_key_data(jnp.asarray(value))
+            return jax.random.wrap_key_data(jnp.asarray(value, needed))
         return jnp.asarray(np.ascontiguousarray(value).reshape(shape), dtype=leaf.dtype)
 
     leaves = [restore(name, leaf) for name, leaf in expected.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def bytes_of(like: PyTree) -> int:
+    """How much memory the leaves of a tree of arrays or shapes take."""
+    return sum(
+        leaf.size * (8 if _is_key(leaf) else leaf.dtype.itemsize)
+        for leaf in named_leaves(like).values()
+    )
 
 
 def sha256_of(tree: PyTree) -> str:

@@ -1,6 +1,7 @@
 """A training run: agents that learn under a rule which stays as it is."""
 
 import dataclasses
+from functools import cached_property
 from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import jax
@@ -91,8 +92,7 @@ class TrainRun(SideBySide[State, TrainResult]):
     @classmethod
     def kept_start(cls, folder: RunFolder) -> Rule | None:
         """The rule that a folder starts from; None if its name makes it."""
-        folder.let_import()
-        return rules.load_kept(folder.path / rules.RULE_FILE)
+        return rules.load_kept(folder, rules.RULE_FILE)
 
     @property
     def updates(self) -> int:
@@ -151,7 +151,11 @@ class TrainRun(SideBySide[State, TrainResult]):
         rules.require_kind(self.rule)
 
     def write_start(self, folder: RunFolder) -> None:
-        rules.save(folder.path / rules.RULE_FILE, self.rule)
+        rules.save_kept(folder, rules.RULE_FILE, self.rule)
+
+    @cached_property
+    def rule_digest(self) -> str | None:
+        return rules.digest(self.rule)
 
     def notes(self, resumed: bool = False) -> list[str]:
         assert isinstance(self.task, JaxTask)

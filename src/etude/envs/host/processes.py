@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from etude import stopping
 from etude.envs.host.gym_envs import GymEnvs, Leaf, MakeEnv, leaves_of
 from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped
 
@@ -80,6 +81,7 @@ class Processes:
             self.workers = [
                 Worker(make, shapes, file.fileno(), share) for share in itertools.pairwise(borders)
             ]
+        stopping.add_duty(self.kill)
         try:
             self._wait()
         except SimulatorFault:
@@ -105,7 +107,13 @@ class Processes:
         first.send(("picture", 0))
         return first.answer()
 
+    def kill(self) -> None:
+        """Ends all processes at once, with all that their environments have started."""
+        for worker in self.workers:
+            worker.kill()
+
     def close(self) -> None:
+        stopping.drop_duty(self.kill)
         for worker in self.workers:
             worker.send((CLOSE, 0))
         until = time.monotonic() + CLOSING
@@ -159,12 +167,16 @@ class Worker:
             raise SimulatorFault(message, self.first + (index or 0))
         return found
 
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
     def stop(self, seconds: float) -> None:
         """Waits for its end, or brings that about, with all that its environments have started."""
         try:
             self.process.wait(max(0.0, seconds))
         except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self.kill()
             self.process.wait()
         self.connection.close()
 
@@ -206,6 +218,7 @@ def serve(connection: Connection, fd: int) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in stopping.SIGNALS:  # they are for the one that started it
+        signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(EOFError, OSError):
         serve(Connection(int(sys.argv[1])), int(sys.argv[2]))

@@ -55,7 +55,7 @@ def plot_discovery(records: Records, path: Path) -> None:
         tidy(checks, "meta-steps", "return of fresh agents (dotted: actor-critic)")
         for ax, names in zip(others, PANELS, strict=True):
             for name in names.split():
-                ax.plot(steps, [r[name] for r in records], label=name.replace("_", " "))
+                ax.plot(steps, [r.get(name) for r in records], label=name.replace("_", " "))
             tidy(ax, "meta-steps", "")
         axes[1, 1].set_yscale("log")
 

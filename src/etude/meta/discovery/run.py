@@ -85,9 +85,8 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
 
     @classmethod
     def reopened(cls, folder: RunFolder, end: int | None = None) -> "DiscoveryRun":
-        folder.let_import()
-        start = rules.load_kept(folder.path / rules.START_FILE)
-        return cls.create(read_config(folder, end), start)
+        config = read_config(folder, end)
+        return cls.create(config, rules.load_kept(folder, rules.START_FILE))
 
     # --- What the loop asks ----------------------------------------------------------------------
 
@@ -152,10 +151,14 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         rules.require_kind(self.start)
 
     def write_start(self, folder: RunFolder) -> None:
-        rules.save(folder.path / rules.START_FILE, self.start)
+        rules.save_kept(folder, rules.START_FILE, self.start)
+
+    @cached_property
+    def rule_digest(self) -> str | None:
+        return rules.digest(self.start)
 
     def before_saving(self, state: DiscoveryState, folder: RunFolder) -> None:
-        rules.save(folder.path / rules.RULE_FILE, kept_rule(state), self.config.suggested)
+        rules.save_kept(folder, rules.RULE_FILE, kept_rule(state), self.config.suggested)
         self.draw(folder)
 
     def notes(self, resumed: bool = False) -> list[str]:

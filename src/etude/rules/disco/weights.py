@@ -5,10 +5,13 @@ import http.client
 import os
 import re
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from queue import Empty, Queue
 
 import jax
 import numpy as np
@@ -17,6 +20,7 @@ from etude.cache import cache_dir
 from etude.errors import UserError
 from etude.rules.disco.rule import Disco, DiscoConfig
 from etude.runs.arrays import read_arrays, write_atomically
+from etude.runs.reading import is_file, read_bytes
 from etude.runs.storage import from_arrays
 
 FILE_NAME = "disco_103.npz"
@@ -25,6 +29,11 @@ URL = (
     "https://raw.githubusercontent.com/google-deepmind/disco_rl/main/"
     "disco_rl/update_rules/weights/disco_103.npz"
 )
+
+MOST_BYTES = 64 << 20
+"""The published file has three million."""
+DOWNLOAD_SECONDS = 600.0
+"""For the whole of a download."""
 
 _RNN = "~/meta_lstm/~unroll/"
 _ENCODER = {
@@ -66,7 +75,8 @@ def from_published(
     """The rule with the given arrays, named and laid out as in the published file."""
     like = jax.eval_shape(lambda: Disco(config, key=jax.random.key(0)))
     # Convolutions of width one carry a leading axis of size one.
-    ours = {our_name(name): x[0] if x.ndim == 3 else x for name, x in arrays.items()}
+    is_wide = {name: x.ndim == 3 and len(x) == 1 for name, x in arrays.items()}
+    ours = {our_name(name): x[0] if is_wide[name] else x for name, x in arrays.items()}
     return from_arrays(like, ours, source)
 
 
@@ -80,12 +90,8 @@ def find_weights() -> Path:
     folder = os.environ.get("ETUDE_WEIGHTS_DIR")
     cached = cache_dir() / FILE_NAME
     for path in (Path(folder) / FILE_NAME, cached) if folder else (cached,):
-        if path.is_file():
-            try:
-                wrong = mismatch(path.read_bytes())
-            except OSError as error:
-                raise UserError(f"Cannot read {path}: {error.strerror}.") from None
-            if wrong:
+        if is_file(path):
+            if wrong := mismatch(read_bytes(path, MOST_BYTES)):
                 raise UserError(f"{path} {wrong}: delete it to have it downloaded again.")
             return path
     return download(cached)
@@ -105,7 +111,7 @@ def download(path: Path) -> Path:
     advice = f"put {FILE_NAME} into {path.parent}, or into a folder named by ETUDE_WEIGHTS_DIR"
     weights = "The Disco103 weights could not be"
     try:
-        data = fetch(url, progress=_print_progress)
+        data = fetch(url, progress=_print_progress, seconds=DOWNLOAD_SECONDS)
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         if isinstance(error, urllib.error.HTTPError):
@@ -122,17 +128,53 @@ def download(path: Path) -> Path:
     return path
 
 
-def fetch(url: str, progress: Callable[[int, int], None], chunk: int = 1 << 16) -> bytes:
-    """The bytes behind `url`; an answer that ends before its announced length is an error."""
+def fetch(
+    url: str,
+    progress: Callable[[int, int], None],
+    chunk: int = 1 << 16,
+    seconds: float = DOWNLOAD_SECONDS,
+) -> bytes:
+    """The bytes behind `url`; an answer that ends before its announced length is an error, as is
+    one that has more than `MOST_BYTES` or takes more than `seconds` altogether."""
+    found: Queue[bytes | Exception] = Queue()
+    deadline = time.monotonic() + seconds
+
+    def work() -> None:
+        try:
+            found.put(_fetch(url, progress, chunk, deadline))
+        except Exception as error:
+            found.put(error)
+
+    # In a thread, which is left where it is: while an answer's first lines come in drop by drop,
+    # nothing else can tell the time.
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        answer = found.get(timeout=seconds)
+    except Empty:
+        raise _took_too_long() from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _fetch(url: str, progress: Callable[[int, int], None], chunk: int, deadline: float) -> bytes:
     with urllib.request.urlopen(url, timeout=30) as answer:
         total = int(answer.headers.get("Content-Length") or 0)
         data = bytearray()
-        while part := answer.read(chunk):
+        while part := answer.read1(chunk):  # `read` would wait for a whole chunk
             data += part
+            if max(total, len(data)) > MOST_BYTES:
+                raise OSError(f"it has more than {MOST_BYTES:,} bytes")
+            if time.monotonic() > deadline:
+                raise _took_too_long()
             progress(len(data), total)
     if total and len(data) != total:
         raise OSError(f"cut off after {len(data)} of {total} bytes")
     return bytes(data)
+
+
+def _took_too_long() -> OSError:
+    return OSError("it took too long")
 
 
 def _print_progress(done: int, total: int) -> None:

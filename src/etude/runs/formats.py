@@ -1,0 +1,158 @@
+"""What the files of a run folder hold, as far as anything reads it: types that the reader checks.
+They may hold more."""
+
+from typing import Any, NotRequired, TypedDict
+
+ByName = dict[str, float | None]
+Line = list[float | None]
+"""A number per seed; null where there is none."""
+
+
+class Progress(TypedDict):
+    """The header of a checkpoint."""
+
+    updates: int
+    seconds: float
+    metrics_bytes: int
+    run: NotRequired[str | None]
+    """The identity of the run; folders of earlier versions have none."""
+    rule: NotRequired[str | None]
+    """The digest of the rule that the run works with, if it keeps one."""
+
+
+class RuleHeader(TypedDict):
+    """The header of a rule file."""
+
+    kind: str
+    config: dict[str, Any]
+    training: NotRequired[Any]
+    """Checked as settings of training, in a sentence of their own."""
+    run: NotRequired[str | None]
+    import_from: NotRequired[str]
+
+
+# --- Lines of metrics -----------------------------------------------------------------------------
+
+
+class Record(TypedDict):
+    """Of any run."""
+
+    updates: int
+    steps: int
+    seconds: NotRequired[float]
+
+
+Curve = TypedDict("Curve", {"return": float | None, "returns": Line})
+"""What a learning curve is drawn from."""
+
+
+class TrainRecord(Record, Curve):
+    last_returns: NotRequired[Line]
+
+
+class OnlineRecord(TrainRecord):
+    learned: NotRequired[dict[str, Line]]
+    outer_loss: NotRequired[float | None]
+
+
+class AdaptRecord(Record, Curve):
+    returns_before: Line
+    test_before: NotRequired[float | None]
+    test_after: NotRequired[float | None]
+
+
+class Score(TypedDict):
+    mean: float | None
+    low: float | None
+    high: float | None
+
+
+Scores = dict[str, Score]
+
+
+class FinalCheck(TypedDict):
+    """How fresh agents did, by environment."""
+
+    returns: Scores
+    start: Scores
+    baseline: Scores
+    untrained: Scores
+
+
+class Check(FinalCheck):
+    score: float
+    best: float
+
+
+class DiscoverRecord(Record):
+    returns: NotRequired[ByName]
+    meta_loss: NotRequired[float | None]
+    pg_loss: NotRequired[float | None]
+    reg_loss: NotRequired[float | None]
+    meta_gradient_norm: NotRequired[float | None]
+    agent_loss: NotRequired[float | None]
+    age: NotRequired[float | None]
+    resets: NotRequired[int]
+    skipped: NotRequired[int]
+    check: NotRequired[Check]
+
+
+RECORDS: dict[str | None, Any] = {
+    "train": TrainRecord,
+    "online": OnlineRecord,
+    "discover": DiscoverRecord,
+    "adapt": AdaptRecord,
+}
+"""By the kind of run."""
+
+
+# --- Summaries ------------------------------------------------------------------------------------
+
+
+class Work(TypedDict):
+    seconds: float
+    steps_per_second: float
+    environment_steps: int
+
+
+class FinalReturn(Score):
+    per_seed: Line
+
+
+class TrainSummary(Work):
+    final_return: FinalReturn
+    seeds: int
+    updates: int
+    params_sha256: str
+    outcomes: NotRequired[dict[str, Line]]
+
+
+class DiscoverSummary(Work):
+    best_meta_step: int
+    final_check: FinalCheck | None
+
+
+class AdaptSummary(TypedDict):
+    seconds: float
+    steps_per_second: float
+    fresh_tasks: int
+    before: Score
+    after: Score
+
+
+SUMMARIES: dict[str | None, Any] = {
+    "train": TrainSummary,
+    "online": TrainSummary,
+    "discover": DiscoverSummary,
+    "adapt": AdaptSummary,
+}
+
+
+def form_of(value: object) -> object:
+    """The names and numbers of parts in a value, which must be the same from record to record for
+    there to be a curve."""
+    if isinstance(value, list):
+        return len(value)
+    if isinstance(value, dict):
+        return {name: form_of(part) for name, part in value.items()}
+    return None

@@ -1,0 +1,179 @@
+"""Files from others: whatever they hold, one sentence, no import, nothing written elsewhere. The
+long version is `make fuzz`."""
+
+import json
+import os
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+from etude import envs, plugins, rules
+from etude.api import load, resume
+from etude.errors import UserError
+from etude.kinds import open_folder
+from etude.rules.actor_critic import ActorCritic
+from etude.rules.disco import weights
+from etude.runs.arrays import read_arrays, write_arrays, write_atomically
+from etude.runs.folder import RunFolder
+from etude.training.planning import read_plan
+from tests import fuzz
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    return fuzz.write_sound(tmp_path / "run", "train")
+
+
+def change(folder: RunFolder, **fields: object) -> None:
+    folder.write_config(folder.config() | fields)
+
+
+def test_damaged_files_are_read_or_refused_in_a_sentence(tmp_path, capsys):
+    outcome = fuzz.fuzz(300, 0, tmp_path)
+    assert outcome.failures == [] and 100 < outcome.refused < 300
+
+
+@pytest.mark.parametrize("spec", fuzz.CODE)
+@pytest.mark.parametrize("field", ["env", "rule", "outer"])
+def test_nothing_that_a_folder_names_is_imported(spec, field, folder, monkeypatch):
+    change(folder, **{field: spec})
+    monkeypatch.setattr(plugins, "_look_first_in", lambda folder: pytest.fail("looks elsewhere"))
+    for use in (load, resume):
+        with pytest.raises(UserError, match="names code that is not Etude's") as error:
+            use(str(folder.path))
+        assert "trust=True" in str(error.value)
+    assert str(folder.path) not in sys.path and fuzz.EVIL not in sys.modules
+
+
+def test_the_message_names_module_and_path(folder):
+    change(folder, env=f"{fuzz.EVIL}:Env")
+    with pytest.raises(UserError, match=str(folder.path / f"{fuzz.EVIL}.py")):
+        read_plan(folder)
+    with plugins.trusting(True):
+        assert read_plan(folder).env == f"{fuzz.EVIL}:Env"
+    sys.path.remove(str(folder.path))
+
+
+@pytest.mark.parametrize("name", ["os:system:command=touch x", "builtins:dict", "pathlib:Path"])
+def test_only_environments_are_called(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"is not a class|is not an environment"):
+        envs.make(name)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_rule_file_names_no_code_and_no_environment(tmp_path):
+    path = tmp_path / "rule.npz"
+    write_arrays(path, {}, {"kind": f"{fuzz.EVIL}:Rule", "config": {}})
+    with pytest.raises(UserError, match="names code that is not Etude's"):
+        rules.load(str(path))
+    header = {"kind": "actor_critic", "config": {}, "training": {"env": "os:system:command=ls"}}
+    write_arrays(path, {}, header)
+    with pytest.raises(UserError, match="no rule chooses env"):
+        rules.suggested(str(path))
+
+
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl"])
+def test_no_link_is_written_to(name, folder, tmp_path):
+    other = tmp_path / "other"
+    other.write_text("precious")
+    (folder.path / name).unlink(missing_ok=True)
+    (folder.path / name).symlink_to(other)
+    with pytest.raises(UserError, match="is a link to"), folder.locked():
+        folder.log({"updates": 1})
+    assert other.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["curve.png", ".curve.png.partial"])
+def test_a_link_in_place_of_a_figure_is_replaced(name, folder, tmp_path):
+    other = tmp_path / "other"
+    other.write_text("precious")
+    (folder.path / name).symlink_to(other)
+    write_atomically(folder.path / "curve.png", lambda file: file.write(b"new"))
+    assert other.read_text() == "precious"
+    assert (folder.path / "curve.png").read_bytes() == b"new"
+    assert not (folder.path / "curve.png").is_symlink()
+
+
+def test_a_checkpoint_or_a_rule_of_another_run_is_refused(folder, tmp_path):
+    other = fuzz.write_sound(tmp_path / "other", "train")
+    assert folder.restore(fuzz.LIKE) is not None
+    os.replace(other.path / "checkpoint", folder.path / "checkpoint")
+    with pytest.raises(UserError, match=r"checkpoint in .* is of another run"):
+        folder.restore(fuzz.LIKE)
+    os.replace(other.path / "rule.npz", folder.path / "rule.npz")
+    with pytest.raises(UserError, match=r"rule rule.npz in .* is of another run"):
+        rules.load_kept(folder, "rule.npz")
+
+
+def test_a_checkpoint_under_another_rule_is_refused(folder):
+    folder.save(fuzz.STATE, 4, 2.5, rule=rules.digest(ActorCritic()))
+    assert folder.restore(fuzz.LIKE, rules.digest(ActorCritic())) is not None
+    with pytest.raises(UserError, match="under another rule"):
+        folder.restore(fuzz.LIKE, "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "value"),
+    [
+        ("metrics.jsonl", "returns", None),
+        ("metrics.jsonl", "returns", 3),
+        ("metrics.jsonl", "steps", 10**400),
+        ("metrics.jsonl", "returns", [[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]),
+        ("summary.json", "seconds", "long"),
+        ("summary.json", "final_return", None),
+        ("config.json", "steps", None),
+        ("config.json", "steps", 10**30),
+    ],
+)
+def test_a_value_of_the_wrong_kind_gets_a_sentence(file, field, value, folder):
+    path = folder.path / file
+    lines = path.read_text().splitlines() if file.endswith("l") else [path.read_text()]
+    path.write_text("\n".join(json.dumps(json.loads(x) | {field: value}) for x in lines) + "\n")
+    with pytest.raises(UserError, match=r"is damaged|makes no sense"):
+        fuzz.READERS[file](folder)
+
+
+@pytest.mark.parametrize("field", ["updates", "seconds", "metrics_bytes"])
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), "4", None, -1.5])
+def test_a_checkpoint_header_of_the_wrong_kind_gets_a_sentence(field, value, folder):
+    path = folder.path / "checkpoint"
+    arrays, header = read_arrays(path)
+    write_arrays(path, arrays, header | {field: value})
+    if (field, value) == ("seconds", -1.5):
+        pytest.skip("a number like any other")
+    with pytest.raises(UserError, match=r"header of .* is damaged"):
+        folder.restore(fuzz.LIKE)
+
+
+def test_a_key_of_another_type_does_not_fit(folder):
+    folder.save(fuzz.STATE | {"key": np.zeros((2, 2), np.float32)}, 4, 2.5)
+    with pytest.raises(UserError, match="key holds float32 where uint32 is needed"):
+        folder.restore(fuzz.LIKE)
+
+
+@pytest.mark.parametrize("use", [open_folder, rules.load, lambda name: rules.suggested(name)])
+def test_a_name_that_no_file_system_has_gets_a_sentence(use):
+    with pytest.raises(UserError, match="cannot be read: File name too long"):
+        use("x" * 5000)
+
+
+def test_devices_and_bombs_are_refused_before_they_are_read(tmp_path):
+    with pytest.raises(UserError, match="not a plain file"):
+        read_arrays(type(tmp_path)("/dev/zero"))
+    path = tmp_path / "bomb.npz"
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("x.npy", "w", force_zip64=True) as entry,
+    ):
+        for _ in range(300):
+            entry.write(bytes(1 << 20))
+    with pytest.raises(UserError, match="is the most that is read"):
+        read_arrays(path)
+
+
+def test_an_axis_of_0_in_published_weights_gets_a_sentence():
+    with pytest.raises(UserError, match="does not fit"):
+        weights.from_published({"lstm/sequential_1/conv1_d/w": np.zeros((0, 3, 3))})
