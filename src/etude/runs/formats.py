@@ -150,11 +150,25 @@ class AdaptSummary(TypedDict):
     after: Score
 
 
+class CompareSummary(TypedDict):
+    environments: list[str]
+    rules: list[str]
+    shown: str
+    cells: list[dict[str, Any]]
+    failed: dict[str, str]
+    """Why, by rule and environment in words."""
+    aggregate: dict[str, dict[str, Any]]
+    """By measure."""
+    efficiency: dict[str, Any]
+    seconds: float
+
+
 SUMMARIES: dict[str | None, Any] = {
     "train": TrainSummary,
     "online": TrainSummary,
     "discover": DiscoverSummary,
     "adapt": AdaptSummary,
+    "compare": CompareSummary,
 }
 
 
