@@ -7,7 +7,7 @@ from etude._process import keep_freed_memory, run_small_programs_at_once
 
 if TYPE_CHECKING:
     from etude import envs, rules
-    from etude.api import Loaded, adapt, discover, load, resume, train
+    from etude.api import Compared, Loaded, adapt, compare, discover, load, resume, train
     from etude.core.agent import Agent, Heads
     from etude.core.config import NetworkConfig
     from etude.core.learner import Learner, update
@@ -23,6 +23,7 @@ run_small_programs_at_once()
 
 __all__ = [
     "Agent",
+    "Compared",
     "Heads",
     "Learner",
     "Loaded",
@@ -35,6 +36,7 @@ __all__ = [
     "UserError",
     "adam",
     "adapt",
+    "compare",
     "discover",
     "envs",
     "load",
@@ -45,7 +47,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "api": ("Loaded", "adapt", "discover", "load", "resume", "train"),
+    "api": ("Compared", "Loaded", "adapt", "compare", "discover", "load", "resume", "train"),
     "core.agent": ("Agent", "Heads"),
     "core.config": ("NetworkConfig",),
     "core.learner": ("Learner", "update"),

@@ -1,4 +1,5 @@
-"""The command line: `train`, `discover`, `adapt`, `reproduce`, `envs`, `rules`, `plot`, `play`."""
+"""The command line: `train`, `discover`, `adapt`, `compare`, `reproduce`, `envs`, `rules`, `plot`,
+`play`."""
 
 import dataclasses
 import os
@@ -14,6 +15,7 @@ import tyro
 from etude import plugins
 from etude.adaptation.config import AdaptConfig
 from etude.cache import cache_dir
+from etude.cli.comparing import compare
 from etude.cli.flags import Flags, flags_of
 from etude.cli.options import RunOptions, refuse_flags_but
 from etude.cli.source import classes_in, fields_in, first_line
@@ -207,6 +209,8 @@ class Asked:
         PRINT[self.command](summary, self.folder)
         return True
 
+
+app.command(compare)
 
 MOST_SEED = 1_000_000
 """Of a reproduction, which makes seeds of its own from it."""

@@ -119,12 +119,22 @@ class FinalReturn(Score):
     per_seed: Line
 
 
+class Evaluation(TypedDict):
+    """Mean returns of each seed's trained agent."""
+
+    episodes: int
+    sampled: list[float]
+    greedy: list[float]
+    unfinished: int
+
+
 class TrainSummary(Work):
     final_return: FinalReturn
     seeds: int
     updates: int
     params_sha256: str
     outcomes: NotRequired[dict[str, Line]]
+    evaluation: NotRequired[Evaluation]
 
 
 class DiscoverSummary(Work):
@@ -140,11 +150,25 @@ class AdaptSummary(TypedDict):
     after: Score
 
 
+class CompareSummary(TypedDict):
+    environments: list[str]
+    rules: list[str]
+    shown: str
+    cells: list[dict[str, Any]]
+    failed: dict[str, str]
+    """Why, by rule and environment in words."""
+    aggregate: dict[str, dict[str, Any]]
+    """By measure."""
+    efficiency: dict[str, Any]
+    seconds: float
+
+
 SUMMARIES: dict[str | None, Any] = {
     "train": TrainSummary,
     "online": TrainSummary,
     "discover": DiscoverSummary,
     "adapt": AdaptSummary,
+    "compare": CompareSummary,
 }
 
 
