@@ -9,13 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.stages import Compiled, Lowered
-from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
 
 from etude.acting.collector import Collector
 from etude.acting.jax_source import Actors, JaxSource
 from etude.core.agent import Agent
 from etude.core.learner import norm
-from etude.core.optim import scale_by_adam
 from etude.core.players import Player
 from etude.core.rule import Rule
 from etude.core.trees import choose
@@ -24,9 +23,13 @@ from etude.envs import JaxTask, Task
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.meta_value import MetaValue, MetaValueConfig
 from etude.meta.discovery.problem import Discovery, Lifetime
+from etude.meta.discovery.rule_optimiser import RuleOptimiser, RuleUpdate, all_finite
 from etude.meta.gradient import Window, meta_gradient, record, train
 from etude.meta.outside import Outside, Recorded, stacked
 from etude.training.iteration import Training, World
+
+FOREVER = 2**31 - 1
+"""The budget of an agent that is never reset."""
 
 
 class Member(eqx.Module):
@@ -47,24 +50,11 @@ class Seat(eqx.Module):
 
     member: Member
     optimiser_state: PyTree[Array]
-    """Adam's moments of this seat's meta-gradients."""
+    """Adam's moments of this seat's meta-gradients; None if all seats share one Adam."""
     resets: Int[Array, "*agents"]
     skipped: Int[Array, "*agents"]
     """Meta-gradients that were not finite, and dropped."""
     key: Key[Array, "*agents"]
-
-
-class RuleUpdate(eqx.Module):
-    """What some agents' meta-gradients say about the rule: the sum of their Adam steps."""
-
-    total: Rule
-    agents: Int[Array, ""]
-    """How many meta-gradients were finite and are in the sum."""
-
-
-def all_finite(tree: PyTree) -> Bool[Array, ""]:
-    floats = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
-    return jnp.stack([jnp.isfinite(x).all() for x in floats]).all()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +65,7 @@ class Group(abc.ABC):
     config: DiscoverConfig
     training: Training
     problem: Discovery
-    meta_optimiser: optax.GradientTransformation
+    rule_optimiser: RuleOptimiser
     collectors: list[Collector] = dataclasses.field(default_factory=list, compare=False)
     """Outside JAX: those that play for training and for validation, once there are any."""
 
@@ -85,7 +75,7 @@ class Group(abc.ABC):
         # Adam on one vector, not on twenty arrays: the whole program is a sixth shorter to compile.
         training = dataclasses.replace(training, optimiser=optax.flatten(training.optimiser))
         problem = Discovery(training.optimiser, config.meta_entropy_cost)
-        optimiser = optax.chain(optax.clip_by_global_norm(config.meta_clip), scale_by_adam())
+        optimiser = RuleOptimiser.create(config)
         if isinstance(task, JaxTask):
             return JaxGroup(task, config, training, problem, optimiser)
         return HostGroup(task, config, training, problem, optimiser)
@@ -139,7 +129,7 @@ class Group(abc.ABC):
         train_key, value_key, env_key, budget_key = jax.random.split(key, 4)
         start = self.training.init(rule, train_key)
         value = MetaValue.create(self.task.observation, self._value_config, key=value_key)
-        budgets = jnp.asarray(self.config.budgets)
+        budgets = jnp.asarray(self.config.budgets or (FOREVER,))
         index = jax.random.categorical(budget_key, -jnp.log(budgets.astype(float)))
         return Member(
             lifetime=Lifetime(start.learner, value),
@@ -154,13 +144,15 @@ class Group(abc.ABC):
         return None
 
     def new_seat(self, rule: Rule, key: PRNGKeyArray) -> Seat:
-        """The first agents are taken to be of any age, so that they are not all reset at once."""
+        """The first agents are taken to be of any age, so that they are not all reset at once, if
+        agents are reset at all."""
         member_key, age_key, key = jax.random.split(key, 3)
         member = self.new_member(rule, member_key)
-        age = jax.random.randint(age_key, (), 0, member.budget)
-        member = eqx.tree_at(lambda m: m.age, member, age)
-        zero = jnp.zeros((), jnp.int32)
-        return Seat(member, self.meta_optimiser.init(rule), zero, jnp.zeros_like(zero), key)  # type: ignore[arg-type]
+        if self.config.budgets:
+            age = jax.random.randint(age_key, (), 0, member.budget)
+            member = eqx.tree_at(lambda m: m.age, member, age)
+        resets, skipped = (jnp.zeros((), jnp.int32) for _ in range(2))
+        return Seat(member, self.rule_optimiser.of_agent(rule), resets, skipped, key)
 
     def replace(self, rule: Rule, seats: Seat, over: Bool[Array, " agents"]) -> Seat:
         """Fresh agents on those seats whose agents' time is over.
@@ -185,18 +177,17 @@ class Group(abc.ABC):
         validation: Rollout,
         played: Metrics,
     ) -> tuple[Rule, Bool[Array, ""], Seat, Metrics]:
-        """The meta-gradient through recorded training, and what Adam makes of that."""
+        """The meta-gradient through recorded training, and what it adds to the rule's step."""
         result = meta_gradient(
             self.problem, rule, window, validation, mixed_mode=self.config.mixed_mode
         )
         good = all_finite((result.gradient, result.state, result.metrics))
-        nothing = jax.tree.map(jnp.zeros_like, rule)
-        gradient = choose(good, result.gradient, nothing)
-        update, optimiser_state = self.meta_optimiser.update(gradient, seat.optimiser_state)
-        update = choose(good, update, nothing)
-        optimiser_state = choose(good, optimiser_state, seat.optimiser_state)
+        update, optimiser_state = self.rule_optimiser.contribution(
+            result.gradient, seat.optimiser_state, good
+        )
         member = eqx.tree_at(lambda m: m.lifetime, member, result.state)
-        metrics = result.metrics | played | {"meta_gradient_norm": norm(result.gradient)}
+        metrics = result.metrics | played | rewards_of(window.experience)
+        metrics |= {"meta_gradient_norm": norm(result.gradient)}
         seat = Seat(member, optimiser_state, seat.resets, seat.skipped + ~good, key)
         return update, good, seat, metrics
 
@@ -377,15 +368,12 @@ def _totals(played: Metrics) -> Metrics:
     return {name: jnp.sum(played[name]) for name in ("episodes", "episode_return")}
 
 
-@jax.jit
-def apply_updates(
-    rule: Rule, updates: list[RuleUpdate], learning_rate: Float[Array, ""] | float
-) -> Rule:
-    """The rule after a step along the mean of all agents' updates."""
-    agents = jnp.maximum(sum(u.agents for u in updates), 1)
-    scale = learning_rate / agents
-
-    def step(leaf, *totals):
-        return leaf - scale.astype(leaf.dtype) * sum(totals)
-
-    return jax.tree.map(step, rule, *(u.total for u in updates))
+def rewards_of(experience: Rollout) -> Metrics:
+    """Of all training batches of a window: the mean, and how many were good and bad."""
+    real = (~experience.seam).astype(experience.reward.dtype)
+    reward = experience.reward * real
+    return {
+        "reward": jnp.sum(reward) / jnp.maximum(jnp.sum(real), 1),
+        "positive_rewards": jnp.sum(reward > 0),
+        "negative_rewards": jnp.sum(reward < 0),
+    }
