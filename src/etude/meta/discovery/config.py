@@ -40,7 +40,11 @@ class DiscoverConfig:
     """Random seed; the same seed on the same machine gives the same bits."""
 
     inner_updates: int = 20
-    """Agent updates per meta-step; the meta-gradient goes through all of them."""
+    """Agent updates per window; the meta-gradient goes through all of them."""
+    stride: int = 0
+    """Agent updates that are new in each window: with fewer than --inner-updates, windows overlap,
+    and the updates that were made before are made again on the same batches, under the rule as it
+    is now; 0: all of them."""
     rollout: int = 8
     """Transitions per training trajectory."""
     batch: int = 32
@@ -144,7 +148,7 @@ class DiscoverConfig:
             part="replay",
             channels="conv",
             positive="learning_rate meta_learning_rate value_learning_rate step_timeout",
-            whole="workers",
+            whole="workers stride",
             share="value_discount value_lambda",
             cost="meta_entropy_cost meta_clip check_every",
         )
@@ -153,6 +157,7 @@ class DiscoverConfig:
         require_memory(self.memory, vars(self))
         if self.from_ is not None and self.size != DiscoverConfig.size:
             raise UserError(f"--size is for a random rule: {self.from_} has a size of its own.")
+        self._check_stride()
         if not self.env_names:
             raise UserError("--envs must name at least one environment.")
         if twice := [x for x in self.env_names if self.env_names.count(x) > 1]:
@@ -163,6 +168,20 @@ class DiscoverConfig:
             raise UserError(
                 f"--agents must be at least {len(self.env_names)}, one for each environment."
             )
+
+    def _check_stride(self) -> None:
+        if self.stride > self.inner_updates:
+            raise UserError(
+                f"--stride {self.stride} would leave out updates: a window has "
+                f"{self.inner_updates} (--inner-updates)."
+            )
+        if self.overlap and (self.record, self.collect) != ("each", "fresh"):
+            raise UserError("Windows that overlap (--stride) need --record each, --collect fresh.")
+
+    @property
+    def overlap(self) -> int:
+        """Updates of a window that belonged to the last one already."""
+        return self.inner_updates - self.stride if self.stride else 0
 
     def meta_learning_rate_at(self, meta_step: int) -> float:
         """The step size of the rule in one meta-step, the first being 0."""

@@ -18,10 +18,11 @@ from etude.envs import Task
 from etude.errors import UserError
 from etude.meta.discovery.check import Check, Outcomes, score
 from etude.meta.discovery.config import DiscoverConfig
-from etude.meta.discovery.population import Group, HostGroup, Seat
+from etude.meta.discovery.population import Group, HostGroup
 from etude.meta.discovery.report import describe, plot_discovery
 from etude.meta.discovery.rule_optimiser import RuleOptimiser
 from etude.meta.discovery.saved import read_config
+from etude.meta.discovery.seats import Seat
 from etude.rules import Rule
 from etude.rules.disco.rule import Disco, DiscoConfig
 from etude.runs.folder import RunFolder
@@ -134,13 +135,22 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         shown = [key for key in next(iter(played.values())) if key not in HIDDEN]
         means = {key: [_mean_of_finite(x[key]) for x in played.values()] for key in shown}
         return {
-            "steps": done * sum(g.steps_per_meta_step * n for g, n in self._seating),
+            "steps": self._steps(played, done),
             "returns": {name: _mean_return(x) for name, x in played.items()},
             **{key: float(np.mean(x)) for key, x in means.items()},
             "meta_update_norm": float(np.mean(metrics["moved"])),
             **{key: int(sum(x[key][-1].sum() for x in played.values())) for key in COUNTS},
             **metrics["checked"],
         }
+
+    def _steps(self, played: dict[str, dict[str, np.ndarray]], done: int) -> int:
+        """Environment steps of all agents that there were."""
+        steps = 0
+        for group, seats in self._seating:
+            last = jax.tree.map(lambda x: x[-1], played[group.task.name])
+            born = seats + int(np.sum(last["resets"] - last["over"]))  # and played since
+            steps += seats * done * group.steps_per_meta_step + born * group.steps_of_newborns
+        return steps
 
     def learned(self, state: DiscoveryState) -> PyTree:
         return state.rule, [seats.member.lifetime for seats in state.seats]
