@@ -76,22 +76,23 @@ def discover(
     Use what was discovered with: etude train --rule DIR.
     """
     from etude import envs, rules
+    from etude.meta.discovery.presets import resolve
     from etude.meta.discovery.saved import read_config
 
     asked = Asked("discover", "meta_steps", discovery.given, run.given, SLOWER)
     if asked.folder is None:
-        config = DiscoverConfig(**asked.given)
+        config, origins = resolve(asked.given)
         for name in config.env_names + config.held_out_names:
             envs.require_known(name)
         if config.from_ is not None:
             rules.kind_named(config.from_)
     else:
-        config = read_config(asked.folder, asked.later_end)
+        config, origins = read_config(asked.folder, asked.later_end), None
     about = (
-        f"Discovering a rule on {', '.join(config.env_names)}: {count(config.agents, 'agent')}, "
+        f"Discovering a rule on {config.envs_in_words}: {count(config.agents, 'agent')}, "
         f"{count(config.inner_updates, 'inner update')}, {count(config.meta_steps, 'meta-step')}."
     )
-    asked.show_or_run("discover", config, dataclasses.asdict(config), about)
+    asked.show_or_run("discover", config, dataclasses.asdict(config), about, origins)
 
 
 @app.command

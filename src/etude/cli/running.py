@@ -73,7 +73,7 @@ def try_out(config: object) -> None:
         rules.maker(config.rule, envs.make(config.env).observation)
     elif isinstance(config, DiscoverConfig):
         names = config.env_names + config.held_out_names
-        start_maker(config, [envs.make_jax(name) for name in names])
+        start_maker(config, [envs.make(name) for name in names])
     elif isinstance(config, AdaptConfig):
         adaptation.AdaptRun.untraced(config)
 

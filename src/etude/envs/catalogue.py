@@ -120,3 +120,15 @@ def unknown(name: str) -> UserError:
     names = [*available(), *(TRIALS + tasks for tasks in TASKS)]
     hint = did_you_mean(name, names, "`etude envs` lists them.", cutoff=0.4)
     return UserError(f"There is no environment {name!r}: {hint}")
+
+
+_ATARI_GAMES = """
+Alien Amidar Assault Asterix Asteroids Atlantis BankHeist BattleZone BeamRider Berzerk Bowling
+Boxing Breakout Centipede ChopperCommand CrazyClimber Defender DemonAttack DoubleDunk Enduro
+FishingDerby Freeway Frostbite Gopher Gravitar Hero IceHockey Jamesbond Kangaroo Krull KungFuMaster
+MontezumaRevenge MsPacman NameThisGame Phoenix Pitfall Pong PrivateEye Qbert Riverraid RoadRunner
+Robotank Seaquest Skiing Solaris SpaceInvaders StarGunner Surround Tennis TimePilot Tutankham
+UpNDown Venture VideoPinball WizardOfWor YarsRevenge Zaxxon
+"""
+ATARI_GAMES = [*_ATARI_GAMES.split()]
+"""The 57 that are played in the literature."""

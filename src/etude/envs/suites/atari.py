@@ -11,22 +11,13 @@ import jax
 import numpy as np
 from ale_py import ALEInterface, LoggerMode, roms
 
+from etude.envs.catalogue import ATARI_GAMES
 from etude.envs.host.atari_envs import AtariEnvs
 from etude.envs.host.simulator import Simulator
 from etude.envs.suites.common import known, settings_from
 from etude.envs.tasks import HostTask
 from etude.errors import UserError
 from etude.settings import check, require
-
-_GAMES = """
-Alien Amidar Assault Asterix Asteroids Atlantis BankHeist BattleZone BeamRider Berzerk Bowling
-Boxing Breakout Centipede ChopperCommand CrazyClimber Defender DemonAttack DoubleDunk Enduro
-FishingDerby Freeway Frostbite Gopher Gravitar Hero IceHockey Jamesbond Kangaroo Krull KungFuMaster
-MontezumaRevenge MsPacman NameThisGame Phoenix Pitfall Pong PrivateEye Qbert Riverraid RoadRunner
-Robotank Seaquest Skiing Solaris SpaceInvaders StarGunner Surround Tennis TimePilot Tutankham
-UpNDown Venture VideoPinball WizardOfWor YarsRevenge Zaxxon
-"""
-GAMES: list[str] = [*_GAMES.split()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +89,7 @@ def make(spec: str, name: str, settings: dict[str, str]) -> HostTask:
 
 
 def names() -> list[str]:
-    return GAMES
+    return ATARI_GAMES
 
 
 def rom_name(game: str) -> str:
