@@ -16,6 +16,8 @@ from etude.adaptation.config import AdaptConfig
 from etude.cache import cache_dir
 from etude.cli.asked import Asked, trust_named
 from etude.cli.flags import Flags, flags_of
+from etude.cli.hints import refuse_others_words, versions
+from etude.cli.numbers import Whole
 from etude.cli.options import RunOptions, refuse_flags_but
 from etude.cli.source import classes_in, fields_in, first_line
 from etude.cli.streams import files_matter
@@ -145,8 +147,8 @@ MOST_SEED = 1_000_000
 def reproduce(
     name: Annotated[tyro.conf.Positional[str], no_default("a list of them")] = "",
     quick: Annotated[bool, no_default("no")] = False,
-    seeds: Annotated[int | None, no_default("10, or 3 where a training takes long")] = None,
-    seed: int = 0,
+    seeds: Annotated[Whole | None, no_default("10, or 3 where a training takes long")] = None,
+    seed: Whole = 0,
     out: Annotated[str | None, no_default("a new one under runs/")] = None,
     list_: Annotated[bool, tyro.conf.arg(name="list", help_behavior_hint="")] = False,
 ) -> None:
@@ -182,13 +184,14 @@ def reproduce(
     options, started = Options(quick, seeds, seed), time.monotonic()
     result = reproduced(lambda: EXPERIMENTS[name].run(options, say), folder)
     write(result, name, options, folder)
-    print_verdicts(result.verdicts)
+    if not quick:
+        print_verdicts(result.verdicts)
     for note in result.notes:
         say(f"Note: {note}")
     took = duration(time.monotonic() - started)
     say(f"{took}, {seeds} seeds. Figure and numbers: {folder.path}")
     if quick:
-        say("This was the short version: its verdicts mean nothing.")
+        say("This was the short version: it shows that all works, and says nothing of the claims.")
 
 
 @app.command(name="envs")
@@ -249,9 +252,9 @@ def plot(runs: tyro.conf.Positional[tuple[str, ...]], out: str = "curves.png") -
 def play(
     run: tyro.conf.Positional[str],
     out: Annotated[str | None, no_default("play.gif in the run folder")] = None,
-    episodes: Annotated[int | None, no_default("3, or all of a trial")] = None,
-    seed: int = 0,
-    agent: int = 0,
+    episodes: Annotated[Whole | None, no_default("3, or all of a trial")] = None,
+    seed: Whole = 0,
+    agent: Whole = 0,
     greedy: Annotated[bool, no_default("no")] = False,
     show: Annotated[bool, no_default("no")] = False,
     trust: Annotated[bool, no_default("no")] = False,
@@ -291,8 +294,12 @@ def _configure_jax() -> None:
 
 def main() -> None:
     _configure_jax()
+    if sys.argv[1:] == ["--version"]:
+        print(versions())
+        return
     style = (tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
     try:
+        refuse_others_words(sys.argv[1:])
         app.cli(prog="etude", description="Learn how to learn.", config=style)
     except plugins.UntrustedError as error:
         command = shlex.join(["etude", *sys.argv[1:], "--trust"])
