@@ -36,7 +36,8 @@ def run(kind: str, config: object, options: RunOptions, end: int | None) -> None
     say(f"Run folder: {folder.path}")
     for note in run.notes(resumed=options.resume is not None):
         say(note)
-    progress = ProgressReport(out, run.doing, run.updates, run.describe, run.max_seconds)
+    seeds = run.settings().get("seeds", 1)
+    progress = ProgressReport(out, run.doing, run.updates, run.describe, seeds, run.max_seconds)
     command = kinds.KINDS[run.kind].command
     go_on = f"Go on with: etude {command} --resume {folder.path}"
     with (

@@ -67,6 +67,10 @@ class Score(TypedDict):
     high: float | None
 
 
+class TaskScore(Score):
+    per_seed: NotRequired[Line]
+
+
 Scores = dict[str, Score]
 
 
@@ -173,8 +177,9 @@ class AdaptSummary(TypedDict):
     seconds: float
     steps_per_second: float
     fresh_tasks: int
-    before: Score
-    after: Score
+    seeds: NotRequired[int]
+    before: TaskScore
+    after: TaskScore
 
 
 class CompareSummary(TypedDict):
