@@ -12,7 +12,6 @@ from etude.settings import Settings, check, flag, lists_to_tuples
 
 Config = TypeVar("Config")
 Schedule = Literal["constant", "cosine"]
-Preset = Literal["laptop", "paper"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,9 +47,9 @@ class TrainPlan:
     rule: str = "disco103"
     """Update rule, with settings if any: disco103, actor_critic, actor_critic:discount=0.9, ppo,
     policy_gradient, disco, a rule file, or your own as module:Class. `etude rules` lists them."""
-    preset: Preset = "laptop"
-    """What settings are if nothing else says: those that learn on a laptop, or those of the DiscoRL
-    paper, for the suites it names."""
+    preset: str = "laptop"
+    """What settings are if nothing else says: laptop has those that learn on one, paper those of the
+    DiscoRL paper, for the suites it names; or a file, as etude tune writes it."""
     steps: int = 500_000
     """Environment steps per seed, over all its parallel environments."""
     seed: int = 0
