@@ -92,12 +92,10 @@ def test_adaptation(folder: RunFolder, given: Settings) -> None:
 
 
 def reproduced(work: Callable[[], Made], folder: RunFolder) -> Made:
-    """The result of an experiment. When a signal ends it, its trainings are saved; it has nothing
-    else to be kept."""
-    from etude.experiments.trainings import stop_all
+    """The result of an experiment. When a signal ends it, its trainings save what they have; it has
+    nothing else to be kept."""
 
     def discard() -> None:
-        stop_all()
         with suppress(OSError):
             folder.path.rmdir()
 
