@@ -20,7 +20,7 @@ from etude.cli.source import classes_in, fields_in, first_line
 from etude.cli.streams import files_matter
 from etude.errors import UserError, did_you_mean, reason
 from etude.meta.discovery.config import DiscoverConfig
-from etude.settings import SEED_RANGE, Settings, is_seed
+from etude.settings import SEED_RANGE, TUNING_SEEDS, Settings, is_seed
 from etude.text import count, duration
 from etude.training.config import TrainRequest
 from etude.training.presets import default_of
@@ -208,10 +208,6 @@ class Asked:
         return True
 
 
-MOST_SEED = 1_000_000
-"""Of a reproduction, which makes seeds of its own from it."""
-
-
 @app.command
 def reproduce(
     name: Annotated[tyro.conf.Positional[str], no_default("a list of them")] = "",
@@ -244,8 +240,8 @@ def reproduce(
     seeds = EXPERIMENTS[name].seeds if seeds is None else seeds
     if seeds < 2:
         raise UserError("--seeds must be at least 2, for there to be an interval.")
-    if not 0 <= seed < MOST_SEED:
-        raise UserError(f"--seed must be from 0 to {MOST_SEED - 1:,}, not {seed}.")
+    if not 0 <= seed < TUNING_SEEDS:
+        raise UserError(f"--seed must be from 0 to {TUNING_SEEDS - 1:,}, not {seed}.")
     from etude.cli.running import reproduced
 
     files_matter()

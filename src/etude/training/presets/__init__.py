@@ -101,6 +101,14 @@ def _chosen(name: str, names: list[str], env: str) -> list[tuple[str, Settings]]
     return [(f"preset {name}", settings) for settings in found]
 
 
+def _require_none_for_made(settings: Settings, preset: str) -> None:
+    if settings:
+        raise UserError(
+            f"--preset {preset} sets {min(settings)} of the rule, but the rule is made already: "
+            "train it by its name."
+        )
+
+
 def _completed(request: TrainRequest, values: Settings, origins: dict[str, str]) -> Resolved:
     """With those settings that depend on others. What is asked for must be of use."""
     require_memory(values["memory"], request.asked)

@@ -1,5 +1,5 @@
-"""Files of settings: what `--preset FILE` reads and `etude tune` writes, and what Etude's own presets
-are kept in. Reading one imports nothing that it names."""
+"""Files of settings: what `--preset FILE` reads and `etude tune` writes, and what Etude's own
+presets are kept in. Reading one imports nothing that it names."""
 
 import fnmatch
 import functools
@@ -80,7 +80,7 @@ class Preset(NamedTuple):
 
     def suits(self, *names: str) -> bool:
         """Whether it is for a rule with these names: its own, and that of its kind."""
-        return any(fnmatch.fnmatchcase(name, self.rule) for name in names)
+        return any(name == self.rule or fnmatch.fnmatchcase(name, self.rule) for name in names)
 
 
 @functools.cache
@@ -91,15 +91,20 @@ def laptop() -> list[Preset]:
 
 def find(name: str) -> Preset:
     """The preset that comes along under a name, or that in a file."""
+    return read(path_of(name))
+
+
+def path_of(name: str) -> Path:
+    """Where the preset of that name is, or the file."""
     path = HOME / f"{PAPER}.json" if name == PAPER else Path(name)
     if not is_file(path):
         hint = did_you_mean(name, (LAPTOP, PAPER), f"there are {LAPTOP}, {PAPER}, and files.")
         raise UserError(f"There is no preset {shortened(name)!r} and no file of that name: {hint}")
-    return read(path)
+    return path
 
 
-def read(path: Path) -> Preset:
-    """The preset in a file; a sentence if it is none, or if a setting in it makes no sense."""
+def held_by(path: Path) -> PresetForm:
+    """What a file holds, if it has the form of a preset."""
     held: PresetForm = read_json(path, CONFIG_LIMITS, PresetForm)
     if held["format"] != FORMAT:
         raise UserError(
@@ -107,6 +112,12 @@ def read(path: Path) -> Preset:
             f"format {FORMAT}."
         )
     _require_known(held, PresetForm, str(path))
+    return held
+
+
+def read(path: Path) -> Preset:
+    """The preset in a file; a sentence if it is none, or if a setting in it makes no sense."""
+    held = held_by(path)
     return Preset(held["rule"], [_layer(x, str(path)) for x in held["layers"]])
 
 
