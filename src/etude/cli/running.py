@@ -36,7 +36,7 @@ def run(kind: str, config: object, options: RunOptions, end: int | None) -> None
     say(f"Run folder: {folder.path}")
     for note in run.notes(resumed=options.resume is not None):
         say(note)
-    progress = ProgressReport(out, run.doing, run.updates, run.describe)
+    progress = ProgressReport(out, run.doing, run.updates, run.describe, run.max_seconds)
     command = kinds.KINDS[run.kind].command
     go_on = f"Go on with: etude {command} --resume {folder.path}"
     with (
@@ -54,7 +54,7 @@ def run(kind: str, config: object, options: RunOptions, end: int | None) -> None
             checkpoint_seconds=options.checkpoint_seconds,
             begin=lambda done: _tell_start(run, done) if options.resume is not None else None,
         )
-    if result.done < run.updates:
+    if folder.summary() is None:
         how = "Stopped and saved." if result.done else "Stopped before the first update."
         say(f"{how} {go_on}")
         sys.exit(stopping.exit_code())

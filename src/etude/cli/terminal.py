@@ -46,6 +46,11 @@ def print_training(summary: Record, folder: RunFolder) -> None:
         rows["final return"] = f"{_figure(final['mean'])} (95% interval {_interval(final)})"
         if summary["seeds"] > 1:
             rows["by seed"] = ", ".join(_figure(x) for x in final["per_seed"] if x is not None)
+    if evaluation := summary.get("evaluation"):
+        over = count(evaluation["episodes"], "episode")
+        for mode in ("sampled", "greedy"):
+            by_seed = ", ".join(map(_figure, evaluation[mode]))
+            rows[f"evaluated, {mode}"] = f"{by_seed} ({over} each)"
     for name, by_seed in summary.get("outcomes", {}).items():
         rows[escape(name)] = ", ".join(_figure(x) for x in by_seed)
     rows |= {

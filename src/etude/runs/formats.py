@@ -119,12 +119,22 @@ class FinalReturn(Score):
     per_seed: Line
 
 
+class Evaluation(TypedDict):
+    """Mean returns of each seed's trained agent."""
+
+    episodes: int
+    sampled: list[float]
+    greedy: list[float]
+    unfinished: int
+
+
 class TrainSummary(Work):
     final_return: FinalReturn
     seeds: int
     updates: int
     params_sha256: str
     outcomes: NotRequired[dict[str, Line]]
+    evaluation: NotRequired[Evaluation]
 
 
 class DiscoverSummary(Work):
