@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 class RunKind(NamedTuple):
     home: str
-    """Where its class is, a subclass of `etude.runs.run.Run`."""
+    """Where its class is, a subclass of `etude.runs.run.Run`; of what consists of other runs, none
+    is needed."""
     command: str
     """The command that starts and resumes such runs."""
 
@@ -23,11 +24,13 @@ KINDS = {
     "online": RunKind("etude.meta.online_run:OnlineRun", "train"),
     "discover": RunKind("etude.meta.discovery.run:DiscoveryRun", "discover"),
     "adapt": RunKind("etude.adaptation.run:AdaptRun", "adapt"),
+    "tune": RunKind("", "tune"),
 }
 ABOUT = {
     "train": "a training run",
     "discover": "a run of discovery",
     "adapt": "a run of `etude adapt`",
+    "tune": "a search of `etude tune`",
 }
 """What each command makes."""
 
@@ -58,4 +61,7 @@ def class_of(folder: RunFolder) -> "type[Run]":
     """The class of the run in a folder that `open_folder` has opened."""
     kind = kind_in(folder)
     assert kind is not None
+    if not KINDS[kind].home:
+        command = KINDS[kind].command
+        raise UserError(f"{folder.path} is {ABOUT[command]}: use etude {command}.")
     return class_called(kind)

@@ -9,8 +9,8 @@ from typing import Any
 class Span:
     """All numbers from one to another; whole ones, if both ends are."""
 
-    low: float
-    high: float
+    low: int | float
+    high: int | float
     log: bool = False
     """Whether what matters is the ratio of two values, not their difference."""
     when: tuple[str, object] | None = None

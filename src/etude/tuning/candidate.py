@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import time
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +16,10 @@ from etude.placing.job import Job
 from etude.runs.arrays import write_atomically
 from etude.runs.folder import CHECKPOINT, CONFIG, Record, RunFolder
 from etude.runs.reading import is_file
-from etude.settings import split_spec
+from etude.settings import as_text, flag, split_spec
 from etude.training.presets.files import FORMAT, LAPTOP, LayerForm, PresetForm, held_by, path_of
-from etude.tuning.config import TuneConfig
-from etude.tuning.objective import RUNGS, Scale, curve_score
+from etude.tuning.config import Goal, TuneConfig
+from etude.tuning.objective import RUNGS, curve_score
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
@@ -32,8 +33,6 @@ class Candidate:
     """Settings in a folder of their own, with a training run per environment beside them."""
 
     config: TuneConfig
-    scales: list[Scale]
-    """What the scores of each environment are normalised by."""
     folder: Path
     layer: LayerForm
     seed: int
@@ -51,9 +50,8 @@ class Candidate:
 
     def write(self) -> None:
         """Puts the settings down, for the processes that train them, and for readers."""
-        base = (
-            [] if self.config.preset == LAPTOP else held_by(path_of(self.config.preset))["layers"]
-        )
+        preset = self.config.preset
+        base = [] if preset == LAPTOP else held_by(path_of(preset))["layers"]
         fixed = LayerForm(envs=["*"], training=self.config.fixed)
         rule, _ = split_spec(self.config.rule)
         form = PresetForm(format=FORMAT, rule=rule, layers=[*base, fixed, self.layer])
@@ -62,19 +60,19 @@ class Candidate:
         write_atomically(self.folder / SETTINGS, lambda file: file.write(text.encode()))
 
     @property
-    def env(self) -> str:
+    def goal(self) -> Goal:
         """That which is next, or under way."""
-        return self.config.envs[len(self.scores)]
+        return self.config.goals[len(self.scores)]
 
     @property
     def run(self) -> RunFolder:
         """The training on that environment."""
-        safe = "".join(c if c.isalnum() or c in "-_=." else "-" for c in self.env)
+        safe = "".join(c if c.isalnum() or c in "-_=." else "-" for c in self.goal.env)
         return RunFolder(self.folder / f"{len(self.scores)}-{safe}"[:80])
 
     @property
     def over(self) -> bool:
-        return self.pruned or bool(self.failure) or len(self.scores) == len(self.config.envs)
+        return self.pruned or bool(self.failure) or len(self.scores) == len(self.config.goals)
 
     @property
     def score(self) -> float | None:
@@ -85,7 +83,9 @@ class Candidate:
     @property
     def share(self) -> float:
         """How much of it is done."""
-        return 1.0 if self.over else (len(self.scores) + self._share_here()) / len(self.scales)
+        if self.over:
+            return 1.0
+        return (len(self.scores) + self._share_here()) / len(self.config.goals)
 
     def _share_here(self) -> float:
         return min(1.0, self.steps_here() / self.config.steps)
@@ -98,24 +98,32 @@ class Candidate:
     def _records(self) -> list[Record]:
         return self.run.metrics() if is_file(self.run.path / CONFIG) else []
 
-    def score_at(self, rung: int) -> float | None:
-        """As far as it is known at a rung on the present environment; None if it is not yet. What
-        is to come counts as 0, so that the score does not fall from one environment to the next."""
-        so_far, total = sum(self.scores), len(self.scales)
-        if rung == 0:
-            return so_far / total if self.scores else None
-        score = curve_score(self._records(), rung * self.config.steps / RUNGS)
-        return None if score is None else (so_far + self.scales[len(self.scores)](score)) / total
+    def new_rungs(self) -> Iterator[tuple[int, float]]:
+        """The rungs that were passed since this was last asked, numbered through all environments,
+        and the score as far as it was known there. What is to come counts as 0, so that the score
+        does not fall from one environment to the next."""
+        records, steps = self._records(), self.config.steps
+        passed = records[-1]["steps"] * RUNGS // steps if records else 0
+        so_far, total, first = sum(self.scores), len(self.config.goals), len(self.scores) * RUNGS
+        for rung in range(self.next_rung, min(passed, RUNGS - 1) + 1):
+            self.next_rung = rung + 1
+            score = curve_score(records, rung * steps / RUNGS) if rung else self.goal.random
+            if score is not None and first + rung:
+                yield first + rung, (so_far + self.goal.weigh(score)) / total
 
     def take_score(self) -> None:
         """After a training that is finished. Its checkpoint is not needed any more."""
         score, steps = curve_score(self._records(), math.inf), self.steps_here()
-        (self.run.path / CHECKPOINT).unlink(missing_ok=True)
+        self.drop_checkpoint()
         if score is None:
-            self.failure = f"No episode ended on {self.env}."
+            self.failure = f"No episode ended on {self.goal.env}."
             return
         self.steps, self.next_rung = self.steps + steps * self.config.seeds, 0
-        self.scores.append(self.scales[len(self.scores)](score))
+        self.scores.append(self.goal.weigh(score))
+
+    def drop_checkpoint(self) -> None:
+        """Of a training that does not go on: there may be hundreds."""
+        (self.run.path / CHECKPOINT).unlink(missing_ok=True)
 
     def is_trained(self) -> bool:
         """On the present environment."""
@@ -133,10 +141,12 @@ class Candidate:
             _wait_for(self.run)
             command = ("train", "--resume", str(run), *self._trust)
         else:
-            command = ("train", "--env", self.env, "--rule", config.rule, "--out", str(run))
+            command = ("train", "--env", self.goal.env, "--rule", config.rule, "--out", str(run))
             command += ("--preset", str(self.folder / SETTINGS), "--steps", str(config.steps))
             command += ("--seeds", str(config.seeds), "--seed", str(self.seed), *self._trust)
-        name = f"{self.folder.name} on {self.env}"
+            for setting, value in self.goal.settings.items():
+                command += (flag(setting), as_text(value))
+        name = f"{self.folder.name} on {self.goal.env}"
         return Job(name, command, self.folder, self.is_trained, self._share_here)
 
 

@@ -2,7 +2,10 @@
 
 import dataclasses
 import typing
+from functools import cached_property
+from typing import NamedTuple
 
+from etude.comparing.suites import Entry, find_entries
 from etude.errors import UserError
 from etude.settings import (
     TUNING_SEEDS,
@@ -10,11 +13,30 @@ from etude.settings import (
     as_type,
     check,
     malformed,
-    split_specs,
     unknown_setting,
 )
 from etude.training.config import TrainRequest, from_json
 from etude.training.presets.files import NOT_PRESET
+
+
+class Goal(NamedTuple):
+    """An environment, and how what is reached there is weighed."""
+
+    env: str
+    settings: Settings
+    """Of training, for all rules alike: a memory, where there is something to be remembered."""
+    random: float = 0.0
+    strong: float = 1.0
+
+    def weigh(self, score: float) -> float:
+        """Normalised: 0 for the uniform policy, 1 for a stated strong score."""
+        return (score - self.random) / (self.strong - self.random)
+
+
+def _goal(entry: Entry) -> Goal:
+    if entry.random is None or entry.strong is None:
+        return Goal(entry.env, entry.settings)
+    return Goal(entry.env, entry.settings, entry.random, entry.strong)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,8 +44,8 @@ class TuneConfig:
     """What is searched, and how. The best settings go into best.json, for etude train --preset."""
 
     env: str = "catch"
-    """Environment, several with commas between, or a suite: one setting is sought for all of them,
-    the best on the mean of their normalised scores."""
+    """Environment, several with commas between, or a suite: small, minatar, atari-5, procgen-4, or
+    a file. One setting is sought for all of them, by the mean of their normalised scores."""
     rule: str = "ppo"
     """Update rule; settings that follow a colon are kept as they are."""
     trials: int = 30
@@ -52,15 +74,19 @@ class TuneConfig:
                 f"--seed must be {TUNING_SEEDS} or more, not {self.seed}: settings are not tuned "
                 "on seeds that comparisons use."
             )
-        if not self.envs:
-            raise UserError("Name one or more environments to tune on with --env.")
-        if twice := [x for i, x in enumerate(self.envs) if x in self.envs[:i]]:
-            raise UserError(f"--env names {twice[0]} twice.")
-        self.request(self.envs[0])
+        self.fixed  # noqa: B018
 
-    @property
-    def envs(self) -> list[str]:
-        return split_specs(self.env)
+    @cached_property
+    def goals(self) -> list[Goal]:
+        """What is trained on. Scores of several environments must be on one scale."""
+        entries = find_entries(self.env)
+        if len(entries) > 1 and (bare := [x.env for x in entries if not x.is_normalised]):
+            raise UserError(
+                f"Of {bare[0]} no scores of a random and of a strong policy are known, by which "
+                "it could be weighed against other environments: tune on it alone, or give "
+                "--env a file in which they follow its name."
+            )
+        return [_goal(entry) for entry in entries]
 
     @property
     def fixed(self) -> Settings:
@@ -77,17 +103,11 @@ class TuneConfig:
             found[name] = as_type(text, hints[name], name)
         return found
 
-    def request(self, env: str) -> TrainRequest:
-        """The training of an environment as it is before anything is searched."""
-        return TrainRequest(
-            env=env,
-            rule=self.rule,
-            preset=self.preset,
-            steps=self.steps,
-            seeds=self.seeds,
-            seed=self.seed,
-            **self.fixed,
-        )
+    def request(self, goal: Goal) -> TrainRequest:
+        """A training as it is before anything is searched."""
+        budget = dict(steps=self.steps, seeds=self.seeds, seed=self.seed)
+        named = dict(env=goal.env, rule=self.rule, preset=self.preset)
+        return TrainRequest(**named, **budget, **(self.fixed | goal.settings))
 
     @staticmethod
     def from_saved(settings: Settings) -> "TuneConfig":

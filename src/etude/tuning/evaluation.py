@@ -7,7 +7,6 @@ from etude import stopping
 from etude.placing.crew import Crew
 from etude.placing.job import Job, Places
 from etude.tuning.candidate import Candidate
-from etude.tuning.objective import RUNGS, rungs_passed
 from etude.tuning.study import Study
 
 LOOK_EVERY = 0.2
@@ -66,6 +65,7 @@ class Evaluation:
                 candidate.failure = "" if candidate.pruned else ended[name]
             elif candidate.pruned:
                 self._crew.dismiss(job)
+                candidate.drop_checkpoint()
             else:
                 continue
             del self._under_way[name]
@@ -75,11 +75,7 @@ class Evaluation:
         """Tells the study of the rungs that a trial has passed, in their order."""
         if candidate.trial is None or candidate.over:
             return
-        passed = rungs_passed(candidate.steps_here(), candidate.config.steps)
-        for rung in range(candidate.next_rung, min(passed, RUNGS - 1) + 1):
-            candidate.next_rung = rung + 1
-            step = RUNGS * len(candidate.scores) + rung
-            score = candidate.score_at(rung)
-            if score is not None and self._study.is_hopeless(candidate.trial, step, score):
+        for rung, score in candidate.new_rungs():
+            if self._study.is_hopeless(candidate.trial, rung, score):
                 candidate.pruned = True
                 return

@@ -6,7 +6,6 @@ takes the mean of their normalised scores: 0 is the uniform policy, 1 a stated s
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,16 +16,6 @@ RUNGS = 10
 """Equal parts of a training, after each of which a trial may be pruned."""
 
 
-class Scale(NamedTuple):
-    """What scores are normalised by."""
-
-    low: float = 0.0
-    high: float = 1.0
-
-    def __call__(self, score: float) -> float:
-        return (score - self.low) / (self.high - self.low)
-
-
 def curve_score(records: Sequence[Record], end: float) -> float | None:
     """The score of a learning curve up to `end` steps; None if no episode has ended by then. Where
     none has ended yet, the return is taken to be that of the first ones."""
@@ -35,7 +24,7 @@ def curve_score(records: Sequence[Record], end: float) -> float | None:
     if not points:
         return None
     steps, values = np.array([(0.0, points[0][1]), *points]).T
-    area = float(np.trapezoid(values, steps)) / steps[-1]
+    area = float(np.trapezoid(values, steps) / steps[-1])
     return 0.5 * area + 0.5 * float(values[-1])
 
 
@@ -43,8 +32,3 @@ def _mean(returns: Sequence[float | None]) -> float | None:
     """Over those seeds of which an episode has ended."""
     found = [x for x in returns if x is not None]
     return float(np.mean(found)) if found else None
-
-
-def rungs_passed(steps: int, total: int) -> int:
-    """How many of the `RUNGS` lie behind."""
-    return min(RUNGS, steps * RUNGS // total)

@@ -13,7 +13,6 @@ from etude.training.presets.files import LayerForm
 from etude.tuning.candidate import Candidate
 from etude.tuning.config import TuneConfig
 from etude.tuning.evaluation import Evaluation
-from etude.tuning.objective import Scale
 from etude.tuning.space import space_of
 from etude.tuning.study import JOURNAL, WHY, Study, suggested
 
@@ -39,8 +38,6 @@ class Found(NamedTuple):
     contenders: list[Contender]
     trials: list[FrozenTrial]
     importances: dict[str, float]
-    steps: int
-    """Environment steps of all trainings that were finished."""
 
 
 def total_of(config: TuneConfig) -> int:
@@ -56,30 +53,29 @@ class Search:
     def __init__(
         self,
         config: TuneConfig,
-        scales: list[Scale],
         folder: RunFolder,
         places: Places,
         report: Callable[[Record], None] = lambda record: None,
     ):
         """`report` is told how many candidates are done (`updates`), in how many `steps`."""
-        self._config, self._scales, self._path = config, scales, folder.path
+        self._config, self._path = config, folder.path
         self._space = space_of(config)
         self._study = Study(folder.path / JOURNAL, config.seed)
         self._evaluation = Evaluation(self._study, places, self._tell)
         self._report, self._told = report, -1.0
-        self._before = self._ended_before = sum(x.state.is_finished() for x in self._study.trials)
-        self._started = time.monotonic()
+        self._before = sum(x.state.is_finished() for x in self._study.trials)
+        self._started, self._steps = time.monotonic(), 0
 
     def run(self) -> Found:
         tried = self._evaluation.run(self._trials())
-        self._before = self._config.trials + 1
+        self._before, self._steps = self._config.trials + 1, self._steps_of(tried)
         best = self._study.best(max(1, self._config.confirm))
         if not best:
             raise UserError(f"None of the trials could be finished. The last one: {self._why()}")
         again = [self._again(f"{x.number:04d}", self._layer(x)) for x in best]
         again = [self._again(DEFAULTS, LayerForm(envs=["*"])), *again]
         if self._config.confirm:
-            tried += self._evaluation.run(iter(again))
+            self._evaluation.run(iter(again))
         scores = [tried[0].score, *(x.value for x in best)]
         contenders = [
             Contender(x.folder.name, x.layer, score, x.score)
@@ -90,7 +86,6 @@ class Search:
             contenders=contenders,
             trials=self._study.trials,
             importances=self._study.importances(),
-            steps=sum(x.steps for x in tried),
         )
 
     def _trials(self) -> Iterator[Candidate]:
@@ -117,7 +112,7 @@ class Search:
         self, room: str, name: str, layer: LayerForm, seed: int, trial: Trial | None = None
     ) -> Candidate:
         folder = self._path / room / name
-        return Candidate(self._config, self._scales, folder, layer, seed, trial)
+        return Candidate(self._config, folder, layer, seed, trial)
 
     def _why(self) -> str:
         said = [x.user_attrs.get(WHY) for x in self._study.trials]
@@ -127,9 +122,11 @@ class Search:
         done = self._before + sum(x.share for x in begun)
         if done > self._told:  # time left is inferred from what is new
             self._told = done
-            here = sum(x.steps + x.steps_here() * self._config.seeds for x in begun)
-            seconds = time.monotonic() - self._started
-            self._report({"updates": done, "seconds": seconds, "steps": here})
+            steps, seconds = self._steps + self._steps_of(begun), time.monotonic() - self._started
+            self._report({"updates": done, "seconds": seconds, "steps": steps})
+
+    def _steps_of(self, begun: list[Candidate]) -> int:
+        return sum(x.steps + x.steps_here() * self._config.seeds for x in begun)
 
 
 def _best_of(contenders: list[Contender], confirmed: bool) -> Contender:

@@ -47,7 +47,7 @@ def space_of(config: TuneConfig) -> Space:
     """The settings that are searched, as far as none of them is given."""
     _, given = split_spec(config.rule)
     kind = rules.class_named(config.rule)
-    learns = plan_named(config.request(config.envs[0])).plan.learn_rule
+    learns = plan_named(config.request(config.goals[0])).plan.learn_rule
     names = [*RANGES, *kind.searched, *(RANGES_ONLINE if learns else ())]
     every = RANGES | RANGES_OF_RULES | RANGES_ONLINE
     training = {name: every[name] for name in names if name not in config.fixed}

@@ -107,11 +107,11 @@ class Study:
 
         return suggest
 
-    def is_hopeless(self, trial: Trial, step: int, score: float) -> bool:
-        """Whether a trial with this score at this step is worse than most others were there."""
-        if step not in self.trials[trial.number].intermediate_values:
-            trial.report(score, step)
-        return trial.should_prune()
+    def is_hopeless(self, trial: Trial, rung: int, score: float) -> bool:
+        """Whether a trial with this score at a rung is worse than most others were there."""
+        if rung not in self.trials[trial.number].intermediate_values:
+            trial.report(score, rung)
+        return bool(trial.should_prune())
 
     def end(self, candidate: Candidate) -> None:
         """Takes note of how a trial ended."""

@@ -16,8 +16,8 @@ from etude.training.config import TrainRequest
 FORMAT = 1
 RULE = "rule"
 """Under this name a layer holds settings of the rule itself."""
-NOT_PRESET = ("env", "rule", "preset", "seed", "seeds")
-"""What is trained where, and from which seeds, is the user's to say."""
+NOT_PRESET = ("env", "rule", "preset", "seed", "seeds", "max_seconds", "eval_episodes")
+"""What is trained where, from which seeds, and how it is judged, is the user's to say."""
 HOME = Path(__file__).parent
 LAPTOP, PAPER = "laptop", "paper"
 """Presets that come along: one file per rule, and one for all of them."""
@@ -47,7 +47,7 @@ class LayerForm(TypedDict):
     """Patterns of their names."""
     training: NotRequired[dict[str, Any]]
     """Fields of `TrainRequest`."""
-    rule: NotRequired[dict[str, bool | float | str | list[int]]]
+    rule: NotRequired[dict[str, bool | int | float | str | list[int]]]
     about: NotRequired[str]
     made_by: NotRequired[Provenance]
 
