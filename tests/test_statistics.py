@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import trim_mean
 
-from etude.compare import statistics
-from etude.compare.statistics import Estimate
+from etude.comparing import statistics
+from etude.comparing.statistics import Estimate
 
 SCORES = st.integers(1, 5).flatmap(
     lambda envs: st.integers(2, 7).flatmap(

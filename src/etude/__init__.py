@@ -7,7 +7,18 @@ from etude._process import keep_freed_memory, run_small_programs_at_once
 
 if TYPE_CHECKING:
     from etude import envs, rules
-    from etude.api import Loaded, adapt, discover, load, resume, train
+    from etude.api import (
+        Compared,
+        Loaded,
+        Tuned,
+        adapt,
+        compare,
+        discover,
+        load,
+        resume,
+        train,
+        tune,
+    )
     from etude.core.agent import Agent, Heads
     from etude.core.config import NetworkConfig
     from etude.core.learner import Learner, update
@@ -23,6 +34,7 @@ run_small_programs_at_once()
 
 __all__ = [
     "Agent",
+    "Compared",
     "Heads",
     "Learner",
     "Loaded",
@@ -32,20 +44,26 @@ __all__ = [
     "TrainPlan",
     "TrainRequest",
     "TrainedAgent",
+    "Tuned",
     "UserError",
     "adam",
     "adapt",
+    "compare",
     "discover",
     "envs",
     "load",
     "resume",
     "rules",
     "train",
+    "tune",
     "update",
 ]
 
 _HOMES = {
-    "api": ("Loaded", "adapt", "discover", "load", "resume", "train"),
+    "api": (
+        *("Compared", "Loaded", "Tuned"),
+        *("adapt", "compare", "discover", "load", "resume", "train", "tune"),
+    ),
     "core.agent": ("Agent", "Heads"),
     "core.config": ("NetworkConfig",),
     "core.learner": ("Learner", "update"),

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 class RunKind(NamedTuple):
     home: str
-    """Where its class is, a subclass of `etude.runs.run.Run`; of what consists of other runs, none
-    is needed."""
+    """Where its class is, a subclass of `etude.runs.run.Run`."""
     command: str
     """The command that starts and resumes such runs."""
 
@@ -24,13 +23,17 @@ KINDS = {
     "online": RunKind("etude.meta.online_run:OnlineRun", "train"),
     "discover": RunKind("etude.meta.discovery.run:DiscoveryRun", "discover"),
     "adapt": RunKind("etude.adaptation.run:AdaptRun", "adapt"),
-    "tune": RunKind("", "tune"),
 }
+COMPARE, TUNE = "compare", "tune"
+HOLDERS = {COMPARE: "cells", TUNE: "trials"}
+"""Kinds of folders that hold many runs, called like the commands that make them, and where in
+them."""
 ABOUT = {
     "train": "a training run",
     "discover": "a run of discovery",
     "adapt": "a run of `etude adapt`",
-    "tune": "a search of `etude tune`",
+    COMPARE: "a comparison",
+    TUNE: "a search of `etude tune`",
 }
 """What each command makes."""
 
@@ -44,10 +47,13 @@ def open_folder(path: str, command: str | None = None) -> RunFolder:
     """The folder of a run of any kind, or of those that a command makes."""
     folder = RunFolder.open(path)
     kind = kind_in(folder)
-    if kind is None:
+    own = folder.kind if folder.kind in HOLDERS else kind and KINDS[kind].command
+    if own is None:
         unknown = "a run of a kind that this version of Etude knows"
         raise UserError(f"{path} is not {ABOUT[command] if command else unknown}.")
-    own = KINDS[kind].command
+    if own in HOLDERS and command is None:
+        where = f"{path}/{HOLDERS[own]}"
+        raise UserError(f"{path} is {ABOUT[own]}; the runs that it holds are in {where}.")
     if command not in (None, own):
         raise UserError(f"{path} is not {ABOUT[command]} but {ABOUT[own]}: use etude {own}.")
     return folder
@@ -61,7 +67,4 @@ def class_of(folder: RunFolder) -> "type[Run]":
     """The class of the run in a folder that `open_folder` has opened."""
     kind = kind_in(folder)
     assert kind is not None
-    if not KINDS[kind].home:
-        command = KINDS[kind].command
-        raise UserError(f"{folder.path} is {ABOUT[command]}: use etude {command}.")
     return class_called(kind)

@@ -1,5 +1,5 @@
-"""The command line: `train`, `discover`, `adapt`, `tune`, `reproduce`, `envs`, `rules`, `plot`,
-`play`."""
+"""The command line: `train`, `discover`, `adapt`, `compare`, `tune`, `reproduce`, `envs`, `rules`,
+`plot`, `play`."""
 
 import dataclasses
 import os
@@ -15,17 +15,18 @@ import tyro
 from etude import plugins
 from etude.adaptation.config import AdaptConfig
 from etude.cache import cache_dir
+from etude.cli.comparing import compare
 from etude.cli.flags import Flags, flags_of
-from etude.cli.options import PlacedOptions, RunOptions, refuse_flags_but
+from etude.cli.options import RunOptions, refuse_flags_but
 from etude.cli.source import classes_in, fields_in, first_line
 from etude.cli.streams import files_matter
+from etude.cli.tuning import tune
 from etude.errors import UserError, did_you_mean, reason
 from etude.meta.discovery.config import DiscoverConfig
 from etude.settings import SEED_RANGE, TUNING_SEEDS, Settings, is_seed
 from etude.text import count, duration
 from etude.training.config import TrainRequest
 from etude.training.presets import default_of
-from etude.tuning.config import TuneConfig
 
 if TYPE_CHECKING:
     from etude.runs.folder import RunFolder
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 app = tyro.extras.SubcommandApp()
 
 OPTIONS, SLOWER = RunOptions(), RunOptions(checkpoint_seconds=60.0)
-PLACED = PlacedOptions()
 
 
 def no_default(words: str = "") -> object:
@@ -126,28 +126,6 @@ def adapt(
     asked.show_or_run("adapt", config, settings, about)
 
 
-@app.command
-def tune(
-    search: Annotated[Flags, flags_of(TuneConfig())],
-    run: Annotated[Flags, flags_of(PLACED)],
-) -> None:
-    """Search for settings of training and of a rule, on seeds that nothing else is shown on.
-
-    Use what was found with: etude train --preset DIR/best.json.
-    """
-    from etude.tuning.run import require_optuna
-
-    require_optuna()
-    options = dataclasses.replace(PLACED, **run.given)
-    _trust(options.trust, search.given)
-    if options.resume is not None:
-        refuse_flags_but("trials", given=[*search.given, *run.given])
-    from etude.cli import tuning
-
-    config = None if options.resume is not None else TuneConfig(**search.given)
-    tuning.run(config, options, search.given.get("trials"))
-
-
 def _test_adaptation(path: str, given: Settings, of_run: Settings) -> None:
     from etude import kinds
     from etude.adaptation.saved import read_config
@@ -231,6 +209,10 @@ class Asked:
         say("This run is finished.")
         PRINT[self.command](summary, self.folder)
         return True
+
+
+app.command(compare)
+app.command(tune)
 
 
 @app.command

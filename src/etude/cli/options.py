@@ -48,23 +48,6 @@ class RunOptions:
                 )
 
 
-@dataclasses.dataclass(frozen=True)
-class PlacedOptions:
-    """Where a search is kept, and how much of the machine it takes."""
-
-    out: str | None = None
-    """Folder for the search; by default a new one under runs/."""
-    resume: str | None = None
-    """Continue the search in this folder, to its end or, given more trials, to a later one."""
-    dry_run: bool = False
-    """Print what would be searched and in which ranges, then stop: nothing is run or written."""
-    processes: int | None = None
-    """Trainings at once, each in a process of its own; by default one per core."""
-    trust: bool = False
-    """Import the environment or rule, if it is not Etude's, that a folder or file names: its code
-    will run."""
-
-
 OF_THE_COMMAND = {"resume", "dry_run", "checkpoint_seconds", "grace", "trust", *LOGGERS}
 OF_THE_COMMAND |= {"processes"}
 """Those that say nothing about the run itself."""

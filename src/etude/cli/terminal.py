@@ -97,6 +97,52 @@ def print_adaptation(summary: Record, folder: RunFolder) -> None:
     say(f"Adapt it to fresh tasks with: etude adapt --test {folder.path}")
 
 
+def print_comparison(summary: Record, folder: RunFolder) -> None:
+    shown, rules = summary["shown"], summary["rules"]
+    say(f"Mean over seeds (lowest to highest) of the {summary['measures'][shown]}:")
+    cells = {(x["env"], x["rule"]): x for x in summary["cells"]}
+    rows = (
+        (escape(env), *(_score(cells[env, rule], shown) for rule in rules))
+        for env in summary["environments"]
+    )
+    print_table(rows, "environment", *map(escape, rules))
+    aggregate = summary["aggregate"][shown]
+    if aggregate["over"]:
+        say(f"\nNormalised scores over {count(len(aggregate['over']), 'environment')}:")
+        rows = (
+            (escape(rule), _figure(x["value"]), _interval(x), aggregate["against_best"][rule])
+            for rule, x in aggregate["iqm"].items()
+        )
+        print_table(rows, "rule", "interquartile mean", "95% interval", "")
+    if aggregate["improvement"]:
+        say("\nProbability that a run of one is better than a run of another:")
+        rows = (
+            (
+                escape(f"{x['rule']} over {x['over']}"),
+                _figure(x["value"]),
+                _interval(x),
+                x["verdict"],
+            )
+            for x in aggregate["improvement"]
+        )
+        print_table(rows, "", "probability", "95% interval", "")
+    for env, why in aggregate["left_out"].items():
+        say(f"Left out of normalised scores: {env}, {why}.")
+    for name, why in summary["failed"].items():
+        say(f"Failed: {name}: {why}")
+    say(f"{duration(summary['seconds'])}. Figure and numbers: {folder.path}")
+
+
+def _score(cell: Record, measure: str) -> str:
+    if cell["status"] != "done":
+        return "failed"
+    scores = cell["scores"][measure]
+    if scores is None:
+        return "no episode ended"
+    mean = _figure(sum(scores) / len(scores))
+    return f"{mean} ({_figure(min(scores))} to {_figure(max(scores))})"
+
+
 PRINT = {"train": print_training, "discover": print_discovery, "adapt": print_adaptation}
 """How the summary of a run is printed, by the command that it belongs to."""
 

@@ -55,6 +55,14 @@ def how_to_install(suite: str) -> str:
     return SUITES[suite].by_hand or f"pip install 'etude[{suite}]'"
 
 
+def require_installed(suite: str) -> None:
+    about = SUITES[suite]
+    if not about.installed:
+        raise UserError(
+            f"{suite} needs {about.package}, which is not installed: {how_to_install(suite)}."
+        )
+
+
 OURS = {
     "catch": Listed(3, (8, 8), "etude.envs.catch:Catch"),
     "bandit": Listed(5, (1,), "etude.envs.bandit:Bandit"),

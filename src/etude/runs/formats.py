@@ -150,11 +150,47 @@ class AdaptSummary(TypedDict):
     after: Score
 
 
+class CompareSummary(TypedDict):
+    environments: list[str]
+    rules: list[str]
+    shown: str
+    cells: list[dict[str, Any]]
+    failed: dict[str, str]
+    """Why, by rule and environment in words."""
+    aggregate: dict[str, dict[str, Any]]
+    """By measure."""
+    efficiency: dict[str, Any]
+    seconds: float
+
+
+class Contender(TypedDict):
+    name: str
+    score: float | None
+    again: float | None
+    layer: dict[str, Any]
+    """Settings, as in a preset."""
+
+
+class TuneSummary(TypedDict):
+    chosen: str
+    """The name of a contender."""
+    score: float | None
+    defaults: float | None
+    contenders: list[Contender]
+    importances: dict[str, float]
+    trials: dict[str, int]
+    """How many, by how they ended."""
+    seconds: float
+    environment_steps: int
+
+
 SUMMARIES: dict[str | None, Any] = {
     "train": TrainSummary,
     "online": TrainSummary,
     "discover": DiscoverSummary,
     "adapt": AdaptSummary,
+    "compare": CompareSummary,
+    "tune": TuneSummary,
 }
 
 

@@ -24,10 +24,11 @@ from etude.training.presets.files import (
 )
 from etude.tuning.config import TuneConfig
 from etude.tuning.objective import OBJECTIVE
+from etude.tuning.run import BEST
 from etude.tuning.search import CONFIRMED, DEFAULTS, TRIALS, Contender, Found
 from etude.tuning.study import WHY
 
-BEST, FIGURE = "best.json", "tuning.png"
+FIGURE = "tuning.png"
 
 
 def write(config: TuneConfig, folder: RunFolder, found: Found) -> Record:

@@ -7,14 +7,15 @@ from collections.abc import Callable
 
 from etude import envs, kinds, rules, stopping
 from etude.errors import UserError
+from etude.kinds import TUNE
 from etude.placing.job import Places
 from etude.runs.folder import FORMAT, ID, IMPORT_FROM, KIND, VERSION, Record, RunFolder
 from etude.settings import split_spec
 from etude.training.planning import plan_named
 from etude.tuning.config import TuneConfig
 
-TUNE = "tune"
-"""The kind of such folders, and the command that makes them."""
+BEST = "best.json"
+"""The settings that were found, for `--preset`."""
 
 
 def require_optuna() -> None:
