@@ -1,5 +1,5 @@
-"""The command line: `train`, `discover`, `adapt`, `compare`, `reproduce`, `envs`, `rules`, `plot`,
-`play`."""
+"""The command line: `train`, `discover`, `adapt`, `compare`, `tune`, `reproduce`, `envs`, `rules`,
+`plot`, `play`."""
 
 import dataclasses
 import os
@@ -23,9 +23,10 @@ from etude.cli.numbers import Whole
 from etude.cli.options import RunOptions, refuse_flags_but
 from etude.cli.source import classes_in, fields_in, first_line
 from etude.cli.streams import files_matter
+from etude.cli.tuning import tune
 from etude.errors import UserError, did_you_mean, reason
 from etude.meta.discovery.config import DiscoverConfig
-from etude.settings import SEED_RANGE, Settings, is_seed
+from etude.settings import SEED_RANGE, TUNING_SEEDS, Settings, is_seed
 from etude.text import count, duration
 from etude.training.config import TrainRequest
 from etude.training.presets import default_of
@@ -143,9 +144,7 @@ def _test_adaptation(path: str, given: Settings, of_run: Settings) -> None:
 
 
 app.command(compare)
-
-MOST_SEED = 1_000_000
-"""Of a reproduction, which makes seeds of its own from it."""
+app.command(tune)
 
 
 @app.command
@@ -180,8 +179,8 @@ def reproduce(
     seeds = EXPERIMENTS[name].seeds if seeds is None else seeds
     if seeds < 2:
         raise UserError("--seeds must be at least 2, for there to be an interval.")
-    if not 0 <= seed < MOST_SEED:
-        raise UserError(f"--seed must be from 0 to {MOST_SEED - 1:,}, not {seed}.")
+    if not 0 <= seed < TUNING_SEEDS:
+        raise UserError(f"--seed must be from 0 to {TUNING_SEEDS - 1:,}, not {seed}.")
     from etude.cli.running import reproduced
 
     files_matter()

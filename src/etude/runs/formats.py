@@ -195,12 +195,34 @@ class CompareSummary(TypedDict):
     seconds: float
 
 
+class Contender(TypedDict):
+    name: str
+    score: float | None
+    again: float | None
+    layer: dict[str, Any]
+    """Settings, as in a preset."""
+
+
+class TuneSummary(TypedDict):
+    chosen: str
+    """The name of a contender."""
+    score: float | None
+    defaults: float | None
+    contenders: list[Contender]
+    importances: dict[str, float]
+    trials: dict[str, int]
+    """How many, by how they ended."""
+    seconds: float
+    environment_steps: int
+
+
 SUMMARIES: dict[str | None, Any] = {
     "train": TrainSummary,
     "online": TrainSummary,
     "discover": DiscoverSummary,
     "adapt": AdaptSummary,
     "compare": CompareSummary,
+    "tune": TuneSummary,
 }
 
 
