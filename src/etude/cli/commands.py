@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shlex
 import sys
 import time
 import traceback
@@ -234,6 +233,7 @@ def reproduce(
     from etude.cli.terminal import print_experiments, print_verdicts, say
     from etude.experiments import EXPERIMENTS, Options, write
     from etude.runs.folder import RunFolder
+    from etude.runs.provenance import command_line
 
     if list_ or not name:
         print_experiments(EXPERIMENTS)
@@ -252,7 +252,7 @@ def reproduce(
     folder = RunFolder.create(out, f"reproduce-{name}")
     options, started = Options(quick, seeds, seed), time.monotonic()
     result = reproduced(lambda: EXPERIMENTS[name].run(options, say), folder)
-    write(result, name, options, folder)
+    write(result, name, options, folder, command_line())
     print_verdicts(result.verdicts)
     for note in result.notes:
         say(f"Note: {note}")
@@ -366,8 +366,9 @@ def main() -> None:
     try:
         app.cli(prog="etude", description="Learn how to learn.", config=style)
     except plugins.UntrustedError as error:
-        command = shlex.join(["etude", *sys.argv[1:], "--trust"])
-        fail(f"{error.what} If you trust it: {command}", error)
+        from etude.runs.provenance import command_line
+
+        fail(f"{error.what} If you trust it: {command_line()} --trust", error)
     except UserError as error:
         fail(str(error), error)
     except Exception as error:
