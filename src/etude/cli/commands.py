@@ -1,4 +1,5 @@
-"""The command line: `train`, `discover`, `adapt`, `reproduce`, `envs`, `rules`, `plot`, `play`."""
+"""The command line: `train`, `discover`, `adapt`, `reproduce`, `envs`, `rules`, `plot`,
+`play`, `report`."""
 
 import dataclasses
 import os
@@ -351,6 +352,43 @@ def play(
     from etude.cli.terminal import say
 
     say(play_run(run, out, episodes, seed, agent, greedy, show))
+
+
+@app.command
+def report(
+    paths: tyro.conf.Positional[tuple[str, ...]],
+    out: Annotated[str | None, no_default("report.html in the folder, or here if several")] = None,
+    watch: Annotated[bool, no_default("no")] = False,
+    port: int = 8321,
+) -> None:
+    """One HTML page about runs, or reproductions: settings, curves, film, verdicts, versions.
+
+    It holds all it needs: no network is used to open it.
+
+    Args:
+        paths: Run folders, or folders of `etude reproduce`.
+        out: Where the page goes.
+        watch: Serve the page to this machine alone while runs go on; it refreshes itself.
+        port: Where it is served; 0 takes any that is free.
+    """
+    if not paths:
+        raise UserError("Name one or more folders to report on.")
+    if watch and out is not None:
+        raise UserError("--watch serves the page and writes none: it does not go with --out.")
+    if not 0 <= port < 2**16:
+        raise UserError(f"--port must be from 0 to {2**16 - 1}, not {port}.")
+    from etude.cli.terminal import say
+
+    if watch:
+        from etude import stopping
+        from etude.report.serve import serve
+
+        with stopping.telling(say, "\nNo longer served."):
+            return serve(paths, port, lambda url: say(f"{url} shows it. Ctrl-C ends it."))
+    files_matter()
+    from etude.report.write import write_report
+
+    say(f"Wrote {write_report(paths, out)}")
 
 
 def _configure_jax() -> None:
