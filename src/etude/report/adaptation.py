@@ -69,8 +69,8 @@ def adapting(found: Found, detail: Detail) -> list[Block]:
 
 
 def _returns(found: Found, name: str) -> tuple[np.ndarray, np.ndarray]:
-    by_seed = column(found.records, name)
-    return column(found.records, "steps"), by_seed.reshape(len(found.records), -1)
+    by_seed = column(found.records, name) if found.records else np.zeros((0, 1))
+    return column(found.records, "steps"), by_seed
 
 
 def row(found: Found) -> Row:

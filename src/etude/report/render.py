@@ -12,17 +12,18 @@ import importlib.util
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import numpy as np
 from markupsafe import Markup, escape
 
-from etude.report.page import Bars, Block, Curves, Film, Page
+from etude.report.page import Bars, Block, Curves, Film, Line, Page
 from etude.settings import Settings
 
 DIGITS = 5
 """Of the numbers behind a curve: a screen shows no more."""
+Number = float | int | None
+Numbers = list[Number]
 SCRIPTS = ("tables.js", "figures.js", "watch.js")
 
 
@@ -108,12 +109,12 @@ def data(figure: Curves | Bars) -> Settings:
     shared: Settings = {"y": figure.y_label, "levels": _finite(figure.levels)}
     if isinstance(figure, Bars):
         return shared | {"bars": [[x, *map(_number, y)] for x, y in figure.bars.items()]}
-    axes: list[list[float | None]] = []
+    axes: list[Numbers] = []
     lines = [_line(line, axes) for line in figure.lines]
     return shared | {"x": figure.x_label, "axes": axes, "lines": lines}
 
 
-def _line(line: Any, axes: list[list[float | None]]) -> Settings:
+def _line(line: Line, axes: list[Numbers]) -> Settings:
     """Lines of one run share their points along x."""
     x = _numbers(line.x)
     if x not in axes:
@@ -124,15 +125,15 @@ def _line(line: Any, axes: list[list[float | None]]) -> Settings:
     return told | ({"hidden": True} if line.hidden else {})
 
 
-def _finite(levels: dict[str, float]) -> dict[str, float | None]:
+def _finite(levels: dict[str, float]) -> dict[str, Number]:
     return {label: _number(level) for label, level in levels.items() if np.isfinite(level)}
 
 
-def _numbers(values: np.ndarray) -> list[float | None]:
-    return [_number(x) for x in values]
+def _numbers(values: np.ndarray) -> Numbers:
+    return [_number(x) for x in values.astype(float).tolist()]
 
 
-def _number(x: float) -> float | int | None:
+def _number(x: float) -> Number:
     if not np.isfinite(x):
         return None
     short = float(f"{x:.{DIGITS}g}")
