@@ -36,7 +36,8 @@ def run(kind: str, config: object, options: RunOptions, end: int | None) -> None
     say(f"Run folder: {folder.path}")
     for note in run.notes(resumed=options.resume is not None):
         say(note)
-    progress = ProgressReport(out, run.doing, run.updates, run.describe, run.max_seconds)
+    seeds = run.settings().get("seeds", 1)
+    progress = ProgressReport(out, run.doing, run.updates, run.describe, seeds, run.max_seconds)
     command = kinds.KINDS[run.kind].command
     go_on = f"Go on with: etude {command} --resume {folder.path}"
     with (
@@ -73,7 +74,7 @@ def try_out(config: object) -> None:
         rules.maker(config.rule, envs.make(config.env).observation)
     elif isinstance(config, DiscoverConfig):
         names = config.env_names + config.held_out_names
-        start_maker(config, [envs.make_jax(name) for name in names])
+        start_maker(config, [envs.make(name) for name in names])
     elif isinstance(config, AdaptConfig):
         adaptation.AdaptRun.untraced(config)
 

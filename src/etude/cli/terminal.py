@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Column, Table
+from rich.table import Table
 
 from etude.cli.source import classes_in, first_line
 from etude.envs.catalogue import Listed, Suite, how_to_install
 from etude.errors import UserError
 from etude.runs.folder import Record, RunFolder
 from etude.settings import Settings
-from etude.text import as_words, count, duration
+from etude.text import as_words, count, duration, speed
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from etude.experiments import Experiment, Verdict
 
 Padding = tuple[int, int, int, int]
+
+UNLIMITED = 100_000
+"""Columns of what is not a terminal."""
 
 out = Console()
 
@@ -31,11 +34,15 @@ def say(text: str) -> None:
 
 
 def print_table(
-    rows: Iterable[tuple[str, ...]], *header: Column | str, padding: Padding = (0, 1, 0, 1)
+    rows: Iterable[tuple[str, ...]], *header: str, padding: Padding = (0, 1, 0, 1)
 ) -> None:
     table = Table(*header, box=None, show_header=bool(header), padding=padding)
+    for column in table.columns:
+        column.overflow = "fold"  # nothing is cut
     for row in rows:
         table.add_row(*row)
+    if not out.is_terminal:  # whatever reads it wants one line per row, however long
+        out.width = UNLIMITED
     out.print(table, highlight=False)
 
 
@@ -43,7 +50,8 @@ def print_training(summary: Record, folder: RunFolder) -> None:
     final = summary["final_return"]
     rows = {"final return": "no episode ended"}
     if final["mean"] is not None:
-        rows["final return"] = f"{_figure(final['mean'])} (95% interval {_interval(final)})"
+        over = "over seeds and episodes" if summary["seeds"] > 1 else "over episodes of one seed"
+        rows["final return"] = f"{_figure(final['mean'])} (95% interval {over}: {_interval(final)})"
         if summary["seeds"] > 1:
             rows["by seed"] = ", ".join(_figure(x) for x in final["per_seed"] if x is not None)
     if evaluation := summary.get("evaluation"):
@@ -54,10 +62,10 @@ def print_training(summary: Record, folder: RunFolder) -> None:
     for name, by_seed in summary.get("outcomes", {}).items():
         rows[escape(name)] = ", ".join(_figure(x) for x in by_seed)
     rows |= {
-        "environment steps": f"{summary['environment_steps']:,} a seed",
+        "environment steps": f"{summary['environment_steps']:,} per seed",
         "updates": f"{summary['updates']:,}",
         "time": duration(summary["seconds"]),
-        "speed": f"{summary['steps_per_second']:,.0f} steps/s",
+        "speed": speed(summary["steps_per_second"], summary["seeds"]),
         "parameters": f"sha256 {summary['params_sha256'][:16]}…",
         "run folder": escape(str(folder.path)),
     }
@@ -83,17 +91,19 @@ def print_scores(scores: Record) -> None:
     rows = {"before adapting": scores["before"], "after adapting": scores["after"]}
     if scores["before"] == scores["after"]:  # all that there is is one episode
         rows = {"in a trial": scores["after"]}
+    over = "seeds" if len(scores["after"].get("per_seed", [])) > 1 else "tasks, of one seed"
     print_table(
         ((label, _figure(score["mean"]), _interval(score)) for label, score in rows.items()),
         f"on {count(scores['fresh_tasks'], 'fresh task')}",
         "return",
-        "95% interval",
+        f"95% interval over {over}",
     )
 
 
 def print_adaptation(summary: Record, folder: RunFolder) -> None:
     print_scores(summary)
-    say(f"{duration(summary['seconds'])}, {summary['steps_per_second']:,.0f} steps/s.")
+    pace = speed(summary["steps_per_second"], summary.get("seeds", 1))
+    say(f"{duration(summary['seconds'])}, {pace}.")
     say(f"Adapt it to fresh tasks with: etude adapt --test {folder.path}")
 
 
@@ -162,7 +172,7 @@ def print_experiments(experiments: "dict[str, Experiment]") -> None:
 
 def print_verdicts(verdicts: "list[Verdict]") -> None:
     rows = ((x.claim, _figure(x.figure), _interval(vars(x)), x.verdict) for x in verdicts)
-    print_table(rows, "claim", "ours", "95% interval", "verdict")
+    print_table(rows, "claim", "ours", "95% interval over seeds", "verdict")
 
 
 def print_plan(about: str, settings: Settings, origins: dict[str, str]) -> None:
@@ -173,7 +183,7 @@ def print_plan(about: str, settings: Settings, origins: dict[str, str]) -> None:
         for name, value in settings.items()
         if value is not None
     )
-    print_table(rows, *(Column(x, overflow="fold") for x in ("setting", "value", "from")))
+    print_table(rows, "setting", "value", "from")
     say("This was a dry run: nothing was run, and nothing was written.")
 
 
@@ -210,7 +220,7 @@ def print_suite(listed: "Iterable[tuple[str, Task | UserError]]") -> None:
         else (name, str(found.num_actions), describe(found.observation))
         for name, found in listed
     )
-    print_table(rows, "environment", "actions", Column("observation", overflow="fold"))
+    print_table(rows, "environment", "actions", "observation")
 
 
 def describe(observation: "PyTree") -> str:

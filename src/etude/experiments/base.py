@@ -110,7 +110,8 @@ def write(reproduction: Reproduction, name: str, options: Options, folder: RunFo
             "experiment": name,
             **vars(options),
             "notes": reproduction.notes,
-            "verdicts": [vars(verdict) for verdict in reproduction.verdicts],
+            # Those of a short version would mean nothing.
+            "verdicts": [] if options.quick else [vars(x) for x in reproduction.verdicts],
             "panels": [_numbers(panel) for panel in reproduction.panels],
         }
     )
