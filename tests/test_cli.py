@@ -111,6 +111,9 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, here, t
     assert (run / "play.gif").read_bytes()[:3] == b"GIF" and "▀" in played.stdout
     again = here("train", "--resume", "run")
     assert again.returncode == 0 and "final return" in again.stdout
+    assert "Wrote run/report.html" in here("report", "run").stdout
+    page = (run / "report.html").read_text()
+    assert "etude train --env catch:rows=4,columns=3" in page and "image/gif" in page
 
 
 @pytest.mark.parametrize(
@@ -147,6 +150,10 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, here, t
         (["train", "--rule", "/"], "/ holds no rule.npz, as runs of etude train and discover do"),
         (["plot", "nowhere"], "not a run folder"),
         (["plot"], "run"),
+        (["report"], "Name one or more folders"),
+        (["report", "nowhere"], "There is no folder nowhere"),
+        (["report", "nowhere", "--watch", "--out", "a.html"], "does not go with --out"),
+        (["report", "nowhere", "--watch", "--port", "70000"], "--port must be from 0 to 65535"),
         (["adapt", "--tasks", "catch"], "catch is one task, not a distribution"),
         (["adapt", "--algo", "mamml"], "mamml"),
         (["adapt", "--algo", "maml", "--cell", "lstm"], "maml has no setting cell"),

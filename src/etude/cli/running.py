@@ -18,6 +18,7 @@ from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.run import start_maker
 from etude.runs.folder import RunFolder
 from etude.runs.lifecycle import execute, start
+from etude.runs.provenance import command_line
 from etude.runs.run import Run
 from etude.settings import Settings
 from etude.text import count
@@ -30,7 +31,7 @@ def run(kind: str, config: object, options: RunOptions, end: int | None) -> None
     """A new run, or the one in a folder that goes on to `end`."""
     if options.resume is None:
         run = kinds.class_called(kind).create(config)
-        folder = start(run, options.out)
+        folder = start(run, options.out, command_line())
     else:
         run, folder = reopen(options.resume, end)
     say(f"Run folder: {folder.path}")

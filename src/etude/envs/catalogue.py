@@ -101,6 +101,11 @@ def available() -> dict[str, Listed]:
     return OURS | {f"{GYMNAX}{name}": listed for name, listed in THEIRS.items()}
 
 
+def caution(spec: str, rule: str) -> str | None:
+    """Why an environment is known not to learn at its defaults under a rule, if it is."""
+    return None
+
+
 def require_known(spec: str) -> None:
     """Refuses a name that is certainly a mistake. What gymnax or the user's module holds shows only
     when it is imported."""

@@ -119,13 +119,13 @@ def _draw_checks(
     ax: Any, records: Records, name: str, alpha: float, **style: float | str
 ) -> str | tuple[float, ...]:
     """The checks in one environment; returns their colour."""
-    steps, mean, low, high = _check_curve(records, name)
+    steps, mean, low, high = check_curve(records, name)
     (line,) = ax.plot(steps, mean, "o-", markersize=3, **style)
     ax.fill_between(steps, low, high, color=line.get_color(), alpha=alpha, linewidth=0)
     return line.get_color()
 
 
-def _check_curve(records: Records, name: str) -> tuple[np.ndarray, ...]:
+def check_curve(records: Records, name: str) -> tuple[np.ndarray, ...]:
     """Meta-steps, with the start as 0, and the mean return there with its interval."""
     results = [records[0]["check"]["start"][name], *(r["check"]["returns"][name] for r in records)]
     steps = np.array([0, *(r["updates"] for r in records)])
