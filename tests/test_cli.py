@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from etude import __version__
 from etude.cli import commands as cli
+from etude.cli import terminal
+from etude.cli.progress import ProgressReport
 from etude.runs.arrays import read_arrays
 from etude.runs.folder import RunFolder
 
@@ -164,6 +167,10 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, here, t
         (["train", "--env", "catch:max_steps_in_episode=0"], "must be at least 1, not 0"),
         (["train", "--resume", "nowhere", "--env", "catch"], "not --env"),
         (["tarin"], "tarin"),
+        (["train", *SMALL, "--lr", "0.1"], "no flag --lr: did you mean --learning-rate?"),
+        (["train", *SMALL, "--steps", "1e320"], "steps must be at most 1,000,000,000,000,000"),
+        (["train", *SMALL, "--steps", "1.5"], "'1.5' is not a whole number"),
+        (["train", *SMALL, "--torso", *["8"] * 300], "torso must be 1 to 256 positive widths"),
     ],
 )
 def test_a_mistake_gets_a_sentence_and_exit_code_2(arguments, words, here, tmp_path):
@@ -294,6 +301,40 @@ def test_a_dry_run_prints_the_plan_with_origins_and_does_nothing(here, tmp_path)
         rows = [line.split() for line in result.stdout.splitlines()]
         assert ["seed", "7", "flag"] in rows and ["batch", batch, "default"] in rows
     assert not list(tmp_path.iterdir())
+
+
+def test_numbers_are_read_as_people_write_them(here):
+    arguments = [*SMALL, "--steps", "1e6", "--torso", "64,32", "--seeds", "1_0"]
+    result = here("train", *arguments, "--env", "catch:rows=1e1", "--dry-run")
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["steps", "1000000", "flag"] in rows and ["seeds", "10", "flag"] in rows
+    assert ["torso", "64", "32", "flag"] in rows and ["log_every", "312"] in [x[:2] for x in rows]
+
+
+def test_the_command_says_its_version(here):
+    assert here("--version").stdout.startswith(f"etude {__version__} (Python 3.")
+
+
+def test_names_in_a_pipe_are_whole(here, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = here("envs").stdout.splitlines()
+    assert any("gymnax/Breakout-MinAtar" in line and "10×10×4" in line for line in lines)
+    assert any(len(line) > 100 for line in lines)  # one line per environment
+
+
+def test_an_interval_says_what_it_is_over_and_there_is_one_speed(capsys, tmp_path):
+    score = {"mean": 0.5, "low": 0.2, "high": 0.7, "per_seed": [0.5]}
+    summary = {"final_return": score, "seeds": 1, "environment_steps": 64, "updates": 4}
+    summary |= {"seconds": 2.0, "steps_per_second": 32.0, "params_sha256": "0" * 64}
+    terminal.print_training(summary, RunFolder(tmp_path))
+    assert "95% interval over episodes of one seed: 0.2 to 0.7" in capsys.readouterr().out
+    terminal.print_training(summary | {"seeds": 3}, RunFolder(tmp_path))
+    printed = capsys.readouterr().out
+    assert "over seeds and episodes" in printed and "32 steps/s, 3 seeds together" in printed
+    report = ProgressReport(terminal.out, "", 4, lambda record: "", seeds=3)
+    report({"updates": 1, "seconds": 1.0, "steps": 16})
+    report({"updates": 4, "seconds": 4.0, "steps": 64})
+    assert "48 steps/s, 3 seeds together" in capsys.readouterr().out  # 3 × 48 steps in 3 s
 
 
 def test_a_dry_run_of_a_run_that_goes_on_shows_its_own_settings(here, tmp_path):
@@ -444,7 +485,10 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_keeps_the_last_checkpoint(
     arguments = ["train", "--resume", "run", "--steps", "64000", "--checkpoint-seconds", "0"]
     code = f"""
 import resource, sys
+from etude import __version__
 from etude.cli import commands as cli
+from etude.cli import terminal
+from etude.cli.progress import ProgressReport
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 sys.argv = ["etude", *{arguments}]
 cli.main()

@@ -35,3 +35,9 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def speed(steps_per_second: float, seeds: int = 1) -> str:
+    """Of all seeds together, which is said if there are several."""
+    together = f", {seeds:,} seeds together" if seeds > 1 else ""
+    return f"{steps_per_second:,.0f} steps/s{together}"

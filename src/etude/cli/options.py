@@ -49,6 +49,7 @@ class RunOptions:
 
 
 OF_THE_COMMAND = {"resume", "dry_run", "checkpoint_seconds", "grace", "trust", *LOGGERS}
+OF_THE_COMMAND |= {"processes"}
 """Those that say nothing about the run itself."""
 
 

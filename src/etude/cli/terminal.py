@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Column, Table
+from rich.table import Table
 
 from etude.cli.source import classes_in, first_line
 from etude.envs.catalogue import Listed, Suite, how_to_install
@@ -13,7 +13,7 @@ from etude.errors import UserError
 from etude.runs import results
 from etude.runs.folder import Record, RunFolder
 from etude.settings import Settings
-from etude.text import as_words, count, duration, figure, interval
+from etude.text import as_words, count, duration, figure, interval, speed
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from etude.experiments import Experiment, Verdict
 
 Padding = tuple[int, int, int, int]
+
+UNLIMITED = 100_000
+"""Columns of what is not a terminal."""
 
 out = Console()
 
@@ -32,11 +35,15 @@ def say(text: str) -> None:
 
 
 def print_table(
-    rows: Iterable[tuple[str, ...]], *header: Column | str, padding: Padding = (0, 1, 0, 1)
+    rows: Iterable[tuple[str, ...]], *header: str, padding: Padding = (0, 1, 0, 1)
 ) -> None:
     table = Table(*header, box=None, show_header=bool(header), padding=padding)
+    for column in table.columns:
+        column.overflow = "fold"  # nothing is cut
     for row in rows:
         table.add_row(*row)
+    if not out.is_terminal:  # whatever reads it wants one line per row, however long
+        out.width = UNLIMITED
     out.print(table, highlight=False)
 
 
@@ -61,18 +68,66 @@ def print_discovery(summary: Record, folder: RunFolder) -> None:
 
 def print_scores(scores: Record) -> None:
     rows = results.of_adaptation(scores).items()
+    over = "seeds" if len(scores["after"].get("per_seed", [])) > 1 else "tasks, of one seed"
     print_table(
         ((label, figure(score["mean"]), interval(score)) for label, score in rows),
         f"on {count(scores['fresh_tasks'], 'fresh task')}",
         "return",
-        "95% interval",
+        f"95% interval over {over}",
     )
 
 
 def print_adaptation(summary: Record, folder: RunFolder) -> None:
     print_scores(summary)
-    say(f"{duration(summary['seconds'])}, {summary['steps_per_second']:,.0f} steps/s.")
+    pace = speed(summary["steps_per_second"], summary.get("seeds", 1))
+    say(f"{duration(summary['seconds'])}, {pace}.")
     say(f"Adapt it to fresh tasks with: etude adapt --test {folder.path}")
+
+
+def print_comparison(summary: Record, folder: RunFolder) -> None:
+    shown, rules = summary["shown"], summary["rules"]
+    say(f"Mean over seeds (lowest to highest) of the {summary['measures'][shown]}:")
+    cells = {(x["env"], x["rule"]): x for x in summary["cells"]}
+    rows = (
+        (escape(env), *(_score(cells[env, rule], shown) for rule in rules))
+        for env in summary["environments"]
+    )
+    print_table(rows, "environment", *map(escape, rules))
+    aggregate = summary["aggregate"][shown]
+    if aggregate["over"]:
+        say(f"\nNormalised scores over {count(len(aggregate['over']), 'environment')}:")
+        rows = (
+            (escape(rule), figure(x["value"]), interval(x), aggregate["against_best"][rule])
+            for rule, x in aggregate["iqm"].items()
+        )
+        print_table(rows, "rule", "interquartile mean", "95% interval", "")
+    if aggregate["improvement"]:
+        say("\nProbability that a run of one is better than a run of another:")
+        rows = (
+            (
+                escape(f"{x['rule']} over {x['over']}"),
+                figure(x["value"]),
+                interval(x),
+                x["verdict"],
+            )
+            for x in aggregate["improvement"]
+        )
+        print_table(rows, "", "probability", "95% interval", "")
+    for env, why in aggregate["left_out"].items():
+        say(f"Left out of normalised scores: {env}, {why}.")
+    for name, why in summary["failed"].items():
+        say(f"Failed: {name}: {why}")
+    say(f"{duration(summary['seconds'])}. Figure and numbers: {folder.path}")
+
+
+def _score(cell: Record, measure: str) -> str:
+    if cell["status"] != "done":
+        return "failed"
+    scores = cell["scores"][measure]
+    if scores is None:
+        return "no episode ended"
+    mean = figure(sum(scores) / len(scores))
+    return f"{mean} ({figure(min(scores))} to {figure(max(scores))})"
 
 
 PRINT = {"train": print_training, "discover": print_discovery, "adapt": print_adaptation}
@@ -86,7 +141,7 @@ def print_experiments(experiments: "dict[str, Experiment]") -> None:
 
 def print_verdicts(verdicts: "list[Verdict]") -> None:
     rows = ((x.claim, figure(x.figure), interval(vars(x)), x.verdict) for x in verdicts)
-    print_table(rows, "claim", "ours", "95% interval", "verdict")
+    print_table(rows, "claim", "ours", "95% interval over seeds", "verdict")
 
 
 def print_plan(about: str, settings: Settings, origins: dict[str, str]) -> None:
@@ -97,7 +152,7 @@ def print_plan(about: str, settings: Settings, origins: dict[str, str]) -> None:
         for name, value in settings.items()
         if value is not None
     )
-    print_table(rows, *(Column(x, overflow="fold") for x in ("setting", "value", "from")))
+    print_table(rows, "setting", "value", "from")
     say("This was a dry run: nothing was run, and nothing was written.")
 
 
@@ -134,7 +189,7 @@ def print_suite(listed: "Iterable[tuple[str, Task | UserError]]") -> None:
         else (name, str(found.num_actions), describe(found.observation))
         for name, found in listed
     )
-    print_table(rows, "environment", "actions", Column("observation", overflow="fold"))
+    print_table(rows, "environment", "actions", "observation")
 
 
 def describe(observation: "PyTree") -> str:

@@ -118,7 +118,8 @@ def write(
             **vars(options),
             MADE: made_now(command),
             "notes": reproduction.notes,
-            "verdicts": [vars(verdict) for verdict in reproduction.verdicts],
+            # Those of a short version would mean nothing.
+            "verdicts": [] if options.quick else [vars(x) for x in reproduction.verdicts],
             "panels": [_numbers(panel) for panel in reproduction.panels],
         }
     )

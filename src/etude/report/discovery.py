@@ -11,8 +11,6 @@ from etude.runs.figures import column
 from etude.text import duration, figure
 
 STEPS = "meta-steps"
-TITLES = ("Meta-losses", "Gradient norm and agents' loss", "Age of the agents", "Resets and skips")
-"""Of the panels."""
 
 
 def tell(found: Found, detail: Detail) -> Told:
@@ -87,7 +85,7 @@ def population(found: Found, detail: Detail) -> list[Block]:
 
 def panels(found: Found, detail: Detail) -> list[Block]:
     steps, figures = column(found.records, "updates"), []
-    for title, names in zip(TITLES, PANELS, strict=True):
+    for panel in PANELS:
         lines = [
             line(
                 name.replace("_", " "),
@@ -95,10 +93,11 @@ def panels(found: Found, detail: Detail) -> list[Block]:
                 np.array([r.get(name) for r in found.records], float)[:, None],
                 detail.points // 2,
             )
-            for name in names.split()
+            for name in panel.names.split()
         ]
+        title = panel.about[0].upper() + panel.about[1:]
         if lines := [x for x in lines if len(x.x)]:
-            figures.append(Curves(title, STEPS, "", lines, small=True))
+            figures.append(Curves(title, STEPS, "", lines, small=True, log_y=panel.log))
     return figures
 
 

@@ -67,6 +67,10 @@ class Score(TypedDict):
     high: float | None
 
 
+class TaskScore(Score):
+    per_seed: NotRequired[Line]
+
+
 Scores = dict[str, Score]
 
 
@@ -85,12 +89,39 @@ class Check(FinalCheck):
 
 
 class DiscoverRecord(Record):
+    """docs/reference/discovery-metrics.md explains each."""
+
     returns: NotRequired[ByName]
     meta_loss: NotRequired[float | None]
     pg_loss: NotRequired[float | None]
     reg_loss: NotRequired[float | None]
     meta_gradient_norm: NotRequired[float | None]
+    meta_update_norm: NotRequired[float | None]
+    entropy: NotRequired[float | None]
+    reward: NotRequired[float | None]
+    positive_rewards: NotRequired[float | None]
+    negative_rewards: NotRequired[float | None]
+    value: NotRequired[float | None]
+    value_loss: NotRequired[float | None]
+    value_gradient_norm: NotRequired[float | None]
+    td: NotRequired[float | None]
+    td_rms: NotRequired[float | None]
+    normalised_td: NotRequired[float | None]
+    advantage: NotRequired[float | None]
+    advantage_rms: NotRequired[float | None]
+    normalised_advantage: NotRequired[float | None]
+    importance_weight: NotRequired[float | None]
     agent_loss: NotRequired[float | None]
+    agent_pi_loss: NotRequired[float | None]
+    agent_y_loss: NotRequired[float | None]
+    agent_z_loss: NotRequired[float | None]
+    agent_aux_loss: NotRequired[float | None]
+    agent_q_loss: NotRequired[float | None]
+    agent_entropy: NotRequired[float | None]
+    agent_y_entropy: NotRequired[float | None]
+    agent_z_entropy: NotRequired[float | None]
+    agent_gradient_norm: NotRequired[float | None]
+    agent_update_norm: NotRequired[float | None]
     age: NotRequired[float | None]
     resets: NotRequired[int]
     skipped: NotRequired[int]
@@ -119,12 +150,22 @@ class FinalReturn(Score):
     per_seed: Line
 
 
+class Evaluation(TypedDict):
+    """Mean returns of each seed's trained agent."""
+
+    episodes: int
+    sampled: list[float]
+    greedy: list[float]
+    unfinished: int
+
+
 class TrainSummary(Work):
     final_return: FinalReturn
     seeds: int
     updates: int
     params_sha256: str
     outcomes: NotRequired[dict[str, Line]]
+    evaluation: NotRequired[Evaluation]
 
 
 class DiscoverSummary(Work):
@@ -136,8 +177,43 @@ class AdaptSummary(TypedDict):
     seconds: float
     steps_per_second: float
     fresh_tasks: int
-    before: Score
-    after: Score
+    seeds: NotRequired[int]
+    before: TaskScore
+    after: TaskScore
+
+
+class CompareSummary(TypedDict):
+    environments: list[str]
+    rules: list[str]
+    shown: str
+    cells: list[dict[str, Any]]
+    failed: dict[str, str]
+    """Why, by rule and environment in words."""
+    aggregate: dict[str, dict[str, Any]]
+    """By measure."""
+    efficiency: dict[str, Any]
+    seconds: float
+
+
+class Contender(TypedDict):
+    name: str
+    score: float | None
+    again: float | None
+    layer: dict[str, Any]
+    """Settings, as in a preset."""
+
+
+class TuneSummary(TypedDict):
+    chosen: str
+    """The name of a contender."""
+    score: float | None
+    defaults: float | None
+    contenders: list[Contender]
+    importances: dict[str, float]
+    trials: dict[str, int]
+    """How many, by how they ended."""
+    seconds: float
+    environment_steps: int
 
 
 SUMMARIES: dict[str | None, Any] = {
@@ -145,6 +221,8 @@ SUMMARIES: dict[str | None, Any] = {
     "online": TrainSummary,
     "discover": DiscoverSummary,
     "adapt": AdaptSummary,
+    "compare": CompareSummary,
+    "tune": TuneSummary,
 }
 
 

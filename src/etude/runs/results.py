@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from etude.runs.folder import Record
-from etude.text import duration, figure, interval
+from etude.text import count, duration, figure, interval, speed
 
 JUDGED = {
     "untrained": "untrained",
@@ -18,16 +18,22 @@ def of_training(summary: Record) -> dict[str, str]:
     final = summary["final_return"]
     rows = {"final return": "no episode ended"}
     if final["mean"] is not None:
-        rows["final return"] = f"{figure(final['mean'])} (95% interval {interval(final)})"
+        over = "over seeds and episodes" if summary["seeds"] > 1 else "over episodes of one seed"
+        rows["final return"] = f"{figure(final['mean'])} (95% interval {over}: {interval(final)})"
         if summary["seeds"] > 1:
             rows["by seed"] = ", ".join(figure(x) for x in final["per_seed"] if x is not None)
+    if evaluation := summary.get("evaluation"):
+        over = count(evaluation["episodes"], "episode")
+        for mode in ("sampled", "greedy"):
+            by_seed = ", ".join(map(figure, evaluation[mode]))
+            rows[f"evaluated, {mode}"] = f"{by_seed} ({over} each)"
     for name, by_seed in summary.get("outcomes", {}).items():
         rows[name] = ", ".join(figure(x) for x in by_seed)
     return rows | {
         "environment steps": f"{summary['environment_steps']:,} per seed",
         "updates": f"{summary['updates']:,}",
         "time": duration(summary["seconds"]),
-        "speed": f"{summary['steps_per_second']:,.0f} steps/s",
+        "speed": speed(summary["steps_per_second"], summary["seeds"]),
         "parameters": f"sha256 {summary['params_sha256'][:16]}…",
     }
 
