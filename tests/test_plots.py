@@ -11,7 +11,7 @@ from etude.cli.plots import plot_folders
 from etude.envs import Task, make
 from etude.envs.catch import Catch
 from etude.errors import UserError
-from etude.meta.discovery.report import _check_curve
+from etude.meta.discovery.report import check_curve
 from etude.runs.figures import band, plot_curves, smooth
 
 
@@ -85,7 +85,7 @@ def test_the_checks_of_several_discoveries_are_drawn_together(tmp_path):
         records = [plain, {"updates": 2, "steps": 2, "check": check}]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     paths = [str(tmp_path / "0"), str(tmp_path / "1")]
-    steps, mean, low, high = _check_curve([records[1]], "catch")
+    steps, mean, low, high = check_curve([records[1]], "catch")
     np.testing.assert_allclose([steps, mean], [[0, 2], [-0.5, 1.5]])
     np.testing.assert_allclose(high - low, 0.2)
     plot_folders(paths, tmp_path / "figure.png")

@@ -284,7 +284,7 @@ def test_the_journal_is_json_and_a_mangled_one_gets_a_sentence(tmp_path):
 
 def test_a_search_is_no_run_of_another_kind(tmp_path):
     search(config_of(trials=1, confirm=0), tmp_path / "run")
-    with pytest.raises(UserError, match="is a search of `etude tune`; the runs that it"):
+    with pytest.raises(UserError, match="is a search of `etude tune`; the runs"):
         api.resume(str(tmp_path / "run"))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from etude._process import keep_freed_memory, run_small_programs_at_once
 
 if TYPE_CHECKING:
+    __version__: str
     from etude import envs, rules
     from etude.api import (
         Compared,
@@ -79,9 +80,15 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     """Imports what is asked for, when it is: JAX alone takes a second, and the command line wants
     to be there before."""
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("etude")
     if name in ("envs", "rules"):
         return importlib.import_module(f"etude.{name}")
     for home, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(f"etude.{home}"), name)
     raise AttributeError(f"module 'etude' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -16,6 +16,7 @@ from etude.comparing.config import CompareConfig
 from etude.envs import Task
 from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
+from etude.meta.discovery.presets import resolve as resolve_discovery
 from etude.meta.discovery.run import DiscoverResult, DiscoveryRun
 from etude.meta.discovery.saved import read_config
 from etude.meta.online_run import training_run
@@ -82,7 +83,7 @@ def setup(env: str | Task = "catch", rule: str | Rule = "disco103", **settings: 
 
 
 def discover(
-    envs: str = DiscoverConfig.envs,
+    envs: str | None = None,
     from_: str | Rule | None = None,
     *,
     out: str | None = None,
@@ -94,7 +95,8 @@ def discover(
     """Discovers a rule and returns it; `settings` are the fields of `DiscoverConfig`.
 
     Args:
-        envs: The environments of the population, with commas between.
+        envs: The environments of the population, with commas between; by default Catch of 5×5, or
+            those of the preset.
         from_: The rule to start from, or its name; by default a random one.
         out: Folder to keep the run in, as by `etude discover --out`.
         trust: Whether to import code that the file of a rule names.
@@ -103,7 +105,8 @@ def discover(
     """
     callbacks = _callbacks(out, on_record, on_checkpoint)
     named, made = (from_, None) if isinstance(from_, str) else (None, from_)
-    config = make_config(DiscoverConfig, "etude.discover", envs=envs, from_=named, **settings)
+    asked = {name: x for name, x in dict(envs=envs, from_=named).items() if x is not None}
+    config = resolve_discovery(asked | settings, "etude.discover").config
     with plugins.trusting(trust):
         run = DiscoveryRun.create(config, made)
     return _run(run, out, callbacks)

@@ -4,6 +4,7 @@ with one sentence for each that makes no sense."""
 import dataclasses
 import math
 import numbers
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable
@@ -63,6 +64,13 @@ def flag(name: str) -> str:
     return f"--{name.rstrip('_').replace('_', '-')}"
 
 
+def as_whole(text: str) -> int:
+    """The whole number that a text stands for, also as 1e6; a ValueError if it is none."""
+    if not (match := re.fullmatch(r"([+-]?[\d_]+)(?:[eE]\+?(\d{1,3}))?", text.strip())):
+        raise ValueError(f"{text[:50]!r} is not a whole number")
+    return int(match[1]) * 10 ** int(match[2] or 0)
+
+
 Value = int | float | bool | tuple[int, ...] | str
 
 
@@ -118,6 +126,8 @@ def as_type(text: str, hint: object, what: str) -> Any:
             return (value,)
         if origin is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
+        if origin is int and isinstance(value, float) and value.is_integer():  # 1e6
+            return int(value)
         if isinstance(origin, type) and type(value) is origin:
             return value
         if kind is Any or not isinstance(origin, type):  # not said, or arrays: anything will do
@@ -169,11 +179,26 @@ def require(config: object, names: str, holds: Callable[..., object], what: str)
     for name in names.split():
         value = getattr(config, name)
         if value is not None and not holds(value):
-            raise UserError(f"{name} must be {what}, not {value}.")
+            raise UserError(f"{name} must be {what}, not {shown(value)}.")
+
+
+def shown(value: object) -> str:
+    """For a sentence, which no value should make unreadable."""
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"
+
+
+MOST_COUNT = 10**15
+"""No run gets so far in a lifetime, and below it sums and products of counts stay exact."""
+MOST_LAYERS = 256
 
 
 def is_count(x: int | tuple[int, ...]) -> bool:
     return all(n >= 1 for n in (x if isinstance(x, tuple) else (x,)))
+
+
+def _are_layers(x: tuple[int, ...]) -> bool:
+    return len(x) <= MOST_LAYERS and is_count(x)
 
 
 def is_seed(x: int) -> bool:
@@ -193,8 +218,8 @@ _RANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "whole": (lambda x: x >= 0, "0 or more"),
     "lag": (lambda x: x in (0, 1), "0 or 1"),
     "count": (is_count, "at least 1"),
-    "widths": (lambda x: x and is_count(x), "one or more positive widths"),
-    "channels": (is_count, "positive numbers of channels"),
+    "widths": (lambda x: x and _are_layers(x), f"1 to {MOST_LAYERS} positive widths"),
+    "channels": (lambda x: _are_layers(x), f"at most {MOST_LAYERS} positive numbers of channels"),
 }
 
 
@@ -204,6 +229,12 @@ def check(config: Any, **names: str) -> None:
     check_types(config)
     for name, fields in names.items():
         require(config, fields, *_RANGES[name])
+    require(config, " ".join(vars(config)), _is_possible, f"at most {MOST_COUNT:,}")
+
+
+def _is_possible(x: object) -> bool:
+    parts = x if isinstance(x, tuple) else (x,)
+    return all(not isinstance(n, int) or n <= MOST_COUNT for n in parts)
 
 
 def is_odd_bins(x: int) -> bool:

@@ -23,6 +23,7 @@ from etude.runs.figures import draw_band, figure_file, tidy
 from etude.runs.folder import RunFolder
 from etude.runs.run import Outcome, Record, Result
 from etude.runs.storage import sha256_of
+from etude.training.config import updates_per_line
 from etude.training.iteration import repeat, seed_keys
 from etude.training.side_by_side import ByUpdate, SideBySide
 
@@ -71,7 +72,7 @@ class AdaptRun(SideBySide[AdaptState, AdaptResult]):
 
     @property
     def log_every(self) -> int:
-        return self.config.log_every or max(1, self.updates // 100)
+        return self.config.log_every or updates_per_line(self.updates)
 
     def steps_after(self, updates: int) -> int:
         return updates * self.method.steps_per_update

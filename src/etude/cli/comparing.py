@@ -5,7 +5,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
-from etude import plugins
+from etude.cli.asked import trust_named
 from etude.cli.flags import Flags, flags_of
 from etude.cli.streams import files_matter
 from etude.comparing.config import CompareConfig
@@ -47,9 +47,7 @@ def compare(
     options = CompareOptions(**run.given)
     if options.resume is not None and (named := [*comparison.given, *run.given.keys() & {"out"}]):
         raise UserError(f"A comparison keeps its own settings: not {flag(named[0])} here.")
-    plugins.name_modules(comparison.given)
-    if options.trust:
-        plugins.trust_files()
+    trust_named(options.trust, comparison.given)
     from etude.comparing.run import Comparison, reopen
     from etude.placing.local import LocalPlaces
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from etude.runs.folder import Record
-from etude.text import duration
+from etude.text import duration, speed
 
 PLAIN_SECONDS = 5.0
 
@@ -22,10 +22,12 @@ class ProgressReport:
         title: str,
         total: int,
         describe: Callable[[Record], str],
+        seeds: int = 1,
         max_seconds: float = math.inf,
     ):
-        """`total` is the run's number of updates; `describe` puts a record into words."""
-        self._console, self._total, self._describe = console, total, describe
+        """`total` is the run's number of updates; `describe` puts a record into words; a record's
+        steps are those of each of the `seeds`."""
+        self._console, self._total, self._describe, self._seeds = console, total, describe, seeds
         self._max_seconds = max_seconds
         self._first: Record | None = None
         self._shown_at = 0.0
@@ -69,5 +71,5 @@ class ProgressReport:
         left = took / (record["updates"] - self._first["updates"])
         left *= max(0, self._total - record["updates"])
         left = min(left, max(0.0, self._max_seconds - record["seconds"]))
-        speed = (record["steps"] - self._first["steps"]) / took
-        return f" · {speed:,.0f} steps/s · {duration(left)} left"
+        steps = self._seeds * (record["steps"] - self._first["steps"])
+        return f" · {speed(steps / took, self._seeds)} · {duration(left)} left"

@@ -18,6 +18,7 @@ from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.run import start_maker
 from etude.runs.folder import RunFolder
 from etude.runs.lifecycle import execute, start
+from etude.runs.provenance import command_line
 from etude.runs.run import Run
 from etude.settings import Settings
 from etude.text import count
@@ -30,13 +31,14 @@ def run(kind: str, config: object, options: RunOptions, end: int | None) -> None
     """A new run, or the one in a folder that goes on to `end`."""
     if options.resume is None:
         run = kinds.class_called(kind).create(config)
-        folder = start(run, options.out)
+        folder = start(run, options.out, command_line())
     else:
         run, folder = reopen(options.resume, end)
     say(f"Run folder: {folder.path}")
     for note in run.notes(resumed=options.resume is not None):
         say(note)
-    progress = ProgressReport(out, run.doing, run.updates, run.describe, run.max_seconds)
+    seeds = run.settings().get("seeds", 1)
+    progress = ProgressReport(out, run.doing, run.updates, run.describe, seeds, run.max_seconds)
     command = kinds.KINDS[run.kind].command
     go_on = f"Go on with: etude {command} --resume {folder.path}"
     with (
@@ -73,7 +75,7 @@ def try_out(config: object) -> None:
         rules.maker(config.rule, envs.make(config.env).observation)
     elif isinstance(config, DiscoverConfig):
         names = config.env_names + config.held_out_names
-        start_maker(config, [envs.make_jax(name) for name in names])
+        start_maker(config, [envs.make(name) for name in names])
     elif isinstance(config, AdaptConfig):
         adaptation.AdaptRun.untraced(config)
 

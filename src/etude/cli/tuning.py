@@ -8,7 +8,7 @@ from etude.cli.flags import Flags, flags_of
 from etude.cli.options import refuse_flags_but
 from etude.cli.streams import files_matter
 from etude.settings import as_text
-from etude.text import count, duration
+from etude.text import count, duration, figure
 from etude.tuning.config import TuneConfig
 
 if TYPE_CHECKING:
@@ -116,14 +116,14 @@ def _print_found(summary: "Record", folder: "RunFolder") -> None:
     from etude.cli.terminal import print_table, say
     from etude.tuning.run import BEST
 
-    rows = ((x["name"], _figure(x["score"]), _figure(x["again"])) for x in summary["contenders"])
+    rows = ((x["name"], figure(x["score"]), figure(x["again"])) for x in summary["contenders"])
     print_table(rows, "trial", "score", "on other seeds")
     chosen = next(x for x in summary["contenders"] if x["name"] == summary["chosen"])
     layer = chosen["layer"]
     found = layer.get("training", {}) | {f"rule.{k}": v for k, v in layer.get("rule", {}).items()}
     importances = summary["importances"]
     print_table(
-        ((name, as_text(x), _figure(importances.get(name))) for name, x in found.items()),
+        ((name, as_text(x), figure(importances.get(name))) for name, x in found.items()),
         "setting",
         "chosen",
         "importance",
@@ -137,7 +137,3 @@ def _print_found(summary: "Record", folder: "RunFolder") -> None:
     if not found:
         say("No trial was better than the defaults.")
     say(f"Use it with: etude train --preset {folder.path / BEST}")
-
-
-def _figure(x: float | None) -> str:
-    return "–" if x is None else f"{x:.3g}"

@@ -1,7 +1,7 @@
 """What the files of a run folder hold, as far as anything reads it: types that the reader checks.
 They may hold more."""
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 ByName = dict[str, float | None]
 Line = list[float | None]
@@ -67,6 +67,10 @@ class Score(TypedDict):
     high: float | None
 
 
+class TaskScore(Score):
+    per_seed: NotRequired[Line]
+
+
 Scores = dict[str, Score]
 
 
@@ -85,12 +89,39 @@ class Check(FinalCheck):
 
 
 class DiscoverRecord(Record):
+    """docs/reference/discovery-metrics.md explains each."""
+
     returns: NotRequired[ByName]
     meta_loss: NotRequired[float | None]
     pg_loss: NotRequired[float | None]
     reg_loss: NotRequired[float | None]
     meta_gradient_norm: NotRequired[float | None]
+    meta_update_norm: NotRequired[float | None]
+    entropy: NotRequired[float | None]
+    reward: NotRequired[float | None]
+    positive_rewards: NotRequired[float | None]
+    negative_rewards: NotRequired[float | None]
+    value: NotRequired[float | None]
+    value_loss: NotRequired[float | None]
+    value_gradient_norm: NotRequired[float | None]
+    td: NotRequired[float | None]
+    td_rms: NotRequired[float | None]
+    normalised_td: NotRequired[float | None]
+    advantage: NotRequired[float | None]
+    advantage_rms: NotRequired[float | None]
+    normalised_advantage: NotRequired[float | None]
+    importance_weight: NotRequired[float | None]
     agent_loss: NotRequired[float | None]
+    agent_pi_loss: NotRequired[float | None]
+    agent_y_loss: NotRequired[float | None]
+    agent_z_loss: NotRequired[float | None]
+    agent_aux_loss: NotRequired[float | None]
+    agent_q_loss: NotRequired[float | None]
+    agent_entropy: NotRequired[float | None]
+    agent_y_entropy: NotRequired[float | None]
+    agent_z_entropy: NotRequired[float | None]
+    agent_gradient_norm: NotRequired[float | None]
+    agent_update_norm: NotRequired[float | None]
     age: NotRequired[float | None]
     resets: NotRequired[int]
     skipped: NotRequired[int]
@@ -146,8 +177,9 @@ class AdaptSummary(TypedDict):
     seconds: float
     steps_per_second: float
     fresh_tasks: int
-    before: Score
-    after: Score
+    seeds: NotRequired[int]
+    before: TaskScore
+    after: TaskScore
 
 
 class CompareSummary(TypedDict):
@@ -192,6 +224,52 @@ SUMMARIES: dict[str | None, Any] = {
     "compare": CompareSummary,
     "tune": TuneSummary,
 }
+
+
+class Verdict(TypedDict):
+    claim: str
+    figure: float | None
+    low: float | None
+    high: float | None
+    verdict: Literal["holds", "does not hold", "cannot be told"]
+
+
+class PanelLine(TypedDict):
+    x: Line
+    by_seed: list[Line]
+
+
+class Panel(TypedDict):
+    """One plot of a reproduction."""
+
+    title: str
+    x_label: NotRequired[str]
+    y_label: NotRequired[str]
+    lines: dict[str, PanelLine]
+    levels: ByName
+    bars: dict[str, Line]
+
+
+class Made(TypedDict):
+    """What made a folder."""
+
+    command: str | None
+    at: str
+    versions: dict[str, str]
+    machine: dict[str, str | int | None]
+
+
+class ReproductionSummary(TypedDict):
+    """Of a folder that has no settings but these."""
+
+    experiment: str
+    quick: bool
+    seeds: int
+    seed: int
+    notes: list[str]
+    verdicts: list[Verdict]
+    panels: list[Panel]
+    made: NotRequired[Made]
 
 
 def form_of(value: object) -> object:

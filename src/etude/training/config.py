@@ -310,6 +310,15 @@ def require_memory(memory: Memory, asked: Settings) -> None:
             raise UserError(f"{flag(name)} is for agents with memory: --memory gru or lstm.")
 
 
+MOST_PER_LINE = 10_000
+"""Updates per line of metrics by default, all of which are held in memory until it is written."""
+
+
+def updates_per_line(updates: int) -> int:
+    """By default: a hundredth of them, so that a curve has a hundred points, up to a limit."""
+    return min(max(1, updates // 100), MOST_PER_LINE)
+
+
 def from_json(kind: type[Config], fields: Settings) -> Config:
     """A config (a dataclass) as it was saved."""
     return _saved(kind, lambda fields: kind(**fields), fields)

@@ -13,6 +13,7 @@ from etude.training.config import (
     TrainPlan,
     TrainRequest,
     require_memory,
+    updates_per_line,
 )
 from etude.training.presets.files import LAPTOP, RULE, find, laptop
 
@@ -126,7 +127,7 @@ def _completed(request: TrainRequest, values: Settings, origins: dict[str, str])
             f"--warmup {plan.warmup} goes beyond the end of the run, {plan.steps} steps."
         )
     if "log_every" not in values:
-        plan = dataclasses.replace(plan, log_every=max(1, plan.updates // 100))
+        plan = dataclasses.replace(plan, log_every=updates_per_line(plan.updates))
         origins["log_every"] = "default, a hundredth of the updates"
     used = [name for name, value in plan.settings().items() if value is not None]
     return Resolved(plan, {name: origins[name] for name in used})
