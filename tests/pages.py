@@ -51,7 +51,7 @@ def training(
     return path
 
 
-def reproduction(path: Path) -> Path:
+def reproduction(path: Path, quick: bool = False) -> Path:
     """Two verdicts, lines with a level, and bars."""
     path.mkdir(parents=True)
     x, by_seed = np.arange(1.0, 6.0), np.linspace(0.0, 1.0, 10).reshape(5, 2)
@@ -64,6 +64,6 @@ def reproduction(path: Path) -> Path:
         Verdict.about("It is below 0.", np.array([0.9, 1.0, 1.1]), at_most=0.0),
     ]
     result = Reproduction(verdicts, panels, ("It is small.",))
-    options = Options(quick=True, seeds=2, seed=0)
+    options = Options(quick=quick, seeds=2, seed=0)
     write(result, "frodo-catch", options, RunFolder(path), "etude reproduce frodo-catch")
     return path

@@ -22,7 +22,7 @@ from etude.kinds import KINDS
 from etude.report import serve
 from etude.report.build import build
 from etude.report.curves import Detail, line, thinned
-from etude.report.page import Curves, Film, Line, Page, Paragraph
+from etude.report.page import Curves, Film, Line, Page, Paragraph, Table
 from etude.report.render import render, render_main
 from etude.report.write import write_report
 from tests import fuzz, pages
@@ -122,10 +122,17 @@ def test_a_reproduction_shows_its_verdicts(tmp_path):
         "switches", "value error", {"best fixed": 0.5},
     )  # fmt: skip
     assert titled(page, "Ends").bars["MAML"][0] == pytest.approx(0.3)
-    assert [x.text for x in blocks(page, Paragraph) if x.warns] == [
-        "This was the short version: its verdicts mean nothing."
-    ]
+    assert not [x for x in blocks(page, Paragraph) if x.warns]
     assert titled(page, "Commands").lines == {"What was run": "etude reproduce frodo-catch"}
+
+
+def test_the_short_version_of_a_reproduction_has_no_verdicts(tmp_path):
+    page = build([str(pages.reproduction(tmp_path / "it", quick=True))])
+    assert "short version" in page.lead and "hold" not in page.lead
+    assert [x.text for x in blocks(page, Paragraph) if x.warns] == [
+        "This was the short version, which says nothing of the claims."
+    ]
+    assert not [x for x in blocks(page, Table) if x.title == "Verdicts"]
 
 
 def test_several_folders_share_a_page(tmp_path):

@@ -32,10 +32,10 @@ def tell(path: str, summary: Record, detail: Detail) -> Told:
     known = EXPERIMENTS.get(name)
     hold = sum(x["verdict"] == "holds" for x in summary["verdicts"])
     held = f"{hold} of {count(len(summary['verdicts']), 'claim')} hold"
-    blocks: list[Block] = []
+    blocks: list[Block] = [verdicts(summary)]
     if summary["quick"]:
-        blocks.append(Paragraph("This was the short version: its verdicts mean nothing.", True))
-    blocks.append(verdicts(summary))
+        held = "short version"
+        blocks = [Paragraph("This was the short version, which says nothing of the claims.", True)]
     blocks += [block for panel in summary["panels"] for block in drawn(path, panel, detail)]
     blocks += [Paragraph(note) for note in summary["notes"]]
     made = summary.get("made")
