@@ -60,11 +60,20 @@ def test_a_file_lists_environments_with_scores_or_without(tmp_path):
         find_entries(str(listed))
 
 
+def test_a_list_may_hold_suites_and_be_longer_than_a_file_name():
+    listed = [f"catch:rows={rows},columns=3" for rows in range(4, 20)]
+    found = find_entries(",".join([*listed, "minatar"]))
+    assert [x.env for x in found] == [*listed, *suites.SUITES["minatar"]]
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         (dict(envs="catch,katch"), "did you mean 'catch'"),
+        (dict(envs="smal"), "no suite 'smal': did you mean 'small'"),
+        (dict(envs="mine.txt"), "no file 'mine.txt'"),
         (dict(envs="catch,catch"), "names catch twice"),
+        (dict(envs="small,catch"), "names catch twice"),
         (dict(envs=","), "names no environment"),
         (dict(rules="ppo,dsco103"), "did you mean 'disco103'"),
         (dict(rules="ppo,ppo"), "names ppo twice"),

@@ -15,7 +15,7 @@ class CompareConfig:
     presets, rule by rule."""
 
     envs: str = "small"
-    """Environments with commas between; a suite: small, minatar, atari-5 or procgen-4; or a text
+    """Environments and suites (small, minatar, atari-5, procgen-4) with commas between, or a text
     file with one environment per line, followed by the scores of a random and of a strong policy
     if they are known."""
     rules: str = "ppo,actor_critic"

@@ -3,11 +3,12 @@ JAX."""
 
 import functools
 import math
+import os
 from pathlib import Path
 from typing import NamedTuple
 
 from etude import envs
-from etude.errors import UserError
+from etude.errors import UserError, did_you_mean
 from etude.runs.reading import JSON, read_bytes, read_json
 from etude.settings import Settings, split_specs
 
@@ -65,22 +66,32 @@ class Entry(NamedTuple):
         return self.random is not None and self.strong is not None
 
 
-def find_entries(text: str) -> list[Entry]:
-    """Those of a suite, of a file, or of a list with commas."""
-    if text in SUITES:
-        found = [known(env) for env in SUITES[text]]
-    elif Path(text).is_file():
+def find_entries(text: str, flag: str = "--envs") -> list[Entry]:
+    """Those of a file, or of a list with commas in which suites stand for their environments."""
+    if text not in SUITES and os.path.isfile(text):  # False, too, of a list too long for a name
         found = _read(Path(text))
     else:
-        found = [known(env) for env in split_specs(text)]
+        found = [known(env) for x in split_specs(text) for env in SUITES.get(x, (x,))]
     if not found:
-        raise UserError("--envs names no environment.")
+        raise UserError(f"{flag} names no environment.")
     names = [entry.env for entry in found]
     if twice := next((x for x in names if names.count(x) > 1), None):
-        raise UserError(f"--envs names {twice} twice.")
+        raise UserError(f"{flag} names {twice} twice.")
     for name in names:
-        envs.require_known(name)
+        _require_known(name)
     return found
+
+
+def _require_known(name: str) -> None:
+    """A suite or a file may have been meant."""
+    try:
+        envs.require_known(name)
+    except UserError:
+        if hint := did_you_mean(name, SUITES, "", cutoff=0.7):
+            raise UserError(f"There is no environment and no suite {name!r}: {hint}") from None
+        if "." in name:
+            raise UserError(f"There is no environment and no file {name!r}.") from None
+        raise
 
 
 def known(env: str) -> Entry:

@@ -44,8 +44,8 @@ class TuneConfig:
     """What is searched, and how. The best settings go into best.json, for etude train --preset."""
 
     env: str = "catch"
-    """Environment, several with commas between, or a suite: small, minatar, atari-5, procgen-4, or
-    a file. One setting is sought for all of them, by the mean of their normalised scores."""
+    """Environment, several with commas between, suites (small, minatar, atari-5, procgen-4), or a
+    file. One setting is sought for all of them, by the mean of their normalised scores."""
     rule: str = "ppo"
     """Update rule; settings that follow a colon are kept as they are."""
     trials: int = 30
@@ -79,7 +79,7 @@ class TuneConfig:
     @cached_property
     def goals(self) -> list[Goal]:
         """What is trained on. Scores of several environments must be on one scale."""
-        entries = find_entries(self.env)
+        entries = find_entries(self.env, "--env")
         if len(entries) > 1 and (bare := [x.env for x in entries if not x.is_normalised]):
             raise UserError(
                 f"Of {bare[0]} no scores of a random and of a strong policy are known, by which "

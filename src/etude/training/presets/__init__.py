@@ -117,7 +117,7 @@ def _completed(request: TrainRequest, values: Settings, origins: dict[str, str])
         if needless := [name for name in ONLINE_SETTINGS if name in request.asked]:
             raise UserError(
                 f"{flag(needless[0])} is for a rule that learns while its agents do: frodo, "
-                " metagrad, or another with --learn-rule."
+                "metagrad, or another with --learn-rule."
             )
     elif "outer_rollout" not in values:
         values["outer_rollout"], origins["outer_rollout"] = values["rollout"], "as rollout"
