@@ -123,6 +123,8 @@ def test_no_two_cells_share_a_folder():
         ("catch:rows=5-columns=5", "ppo"),
         ("gymnax/CartPole-v1", "actor_critic:discount=0.9"),
         ("gymnax/CartPole-v1", "actor_critic-discount=0.9"),
+        ("catch", "found/rule.npz"),
+        ("catch", "found-rule.npz"),
         ("x" * 300, "ppo"),
         ("x" * 300, "ppo2"),
     ]

@@ -144,6 +144,13 @@ def test_defaults_that_are_not_beaten_stay(tmp_path):
     assert plan.learning_rate == plan_named(TrainRequest(**named)).plan.learning_rate
 
 
+def test_settings_given_with_the_rule_are_among_those_found(tmp_path):
+    search(config_of(trials=1, rule="actor_critic:discount=0.5"), tmp_path / "run")
+    best = str(tmp_path / "run" / "best.json")
+    plan = plan_named(TrainRequest(env="catch", rule="actor_critic", preset=best)).plan
+    assert "discount=0.5" in plan.rule
+
+
 def test_killed_at_any_moment_a_search_goes_on_to_the_same_end(tmp_path):
     config = config_of(trials=12, confirm=2)
     whole = search(config, tmp_path / "whole")

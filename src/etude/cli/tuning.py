@@ -7,7 +7,7 @@ from etude import plugins
 from etude.cli.flags import Flags, flags_of
 from etude.cli.options import refuse_flags_but
 from etude.cli.streams import files_matter
-from etude.settings import as_text
+from etude.settings import as_text, split_spec
 from etude.text import count, duration, figure
 from etude.tuning.config import TuneConfig
 
@@ -41,7 +41,7 @@ def tune(
 ) -> None:
     """Search for settings of training and of a rule, on seeds that nothing else is shown on.
 
-    Use what was found with: etude train --preset DIR/best.json.
+    Use what was found with: etude train --env ENV --rule RULE --preset DIR/best.json.
     """
     options = TuneOptions(**run.given)
     if options.resume is not None:
@@ -97,7 +97,7 @@ def _run(
         folder = start(config, out)
     elif (summary := folder.summary()) and folder.config()["trials"] == config.trials:
         say("This search is finished.")
-        return _print_found(summary, folder)
+        return _print_found(config, summary, folder)
     say(f"Folder: {folder.path}")
     total = total_of(config)
 
@@ -108,10 +108,10 @@ def _run(
     told = f"Stopped; what was trained is kept. Go on with: etude tune --resume {folder.path}"
     with stopping.telling(say, told), stopping.last_duty(progress.stop), progress:
         summary = execute(config, folder, places, progress)
-    _print_found(summary, folder)
+    _print_found(config, summary, folder)
 
 
-def _print_found(summary: "Record", folder: "RunFolder") -> None:
+def _print_found(config: TuneConfig, summary: "Record", folder: "RunFolder") -> None:
     """The contenders, the settings that were chosen, and how to use them."""
     from etude.cli.terminal import print_table, say
     from etude.tuning.run import BEST
@@ -136,4 +136,5 @@ def _print_found(summary: "Record", folder: "RunFolder") -> None:
     )
     if not found:
         say("No trial was better than the defaults.")
-    say(f"Use it with: etude train --preset {folder.path / BEST}")
+    named = f"--env {config.goals[0].env} --rule {split_spec(config.rule)[0]}"
+    say(f"Use it with: etude train {named} --preset {folder.path / BEST}")

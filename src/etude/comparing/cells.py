@@ -44,7 +44,8 @@ def folder_name(env: str, rule: str) -> str:
     """One that tells cells apart, with what no folder's name can hold replaced."""
     name = f"{env}--{rule}"
     plain = "".join(c if c.isalnum() or c in "-_=." else "-" for c in name)
-    unlike = "," in name or ":" in rule or len(plain) > MOST_CHARACTERS
+    # A rule may be a path; of environments' names, none is like another but for a slash or colon.
+    unlike = "," in name or not rule.isidentifier() or len(plain) > MOST_CHARACTERS
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{plain[:MOST_CHARACTERS]}-{digest}" if unlike else plain
 

@@ -45,6 +45,7 @@ def write(config: TuneConfig, folder: RunFolder, found: Found) -> Record:
 def preset_of(config: TuneConfig, found: Found) -> PresetForm:
     """The settings that were chosen, over those that were given."""
     chosen, preset = found.chosen.layer, config.preset
+    rule, given = split_spec(config.rule)
     base = [] if preset == LAPTOP else held_by(path_of(preset))["layers"]
     own = [
         LayerForm(envs=[split_spec(x.env)[0]], training=x.settings)
@@ -54,10 +55,10 @@ def preset_of(config: TuneConfig, found: Found) -> PresetForm:
     layer = LayerForm(
         envs=list(dict.fromkeys(split_spec(x.env)[0] for x in config.goals)),
         training=config.fixed | chosen.get("training", {}),
-        rule=chosen.get("rule", {}),
+        rule=given | chosen.get("rule", {}),
         made_by=provenance(config, found),
     )
-    return PresetForm(format=FORMAT, rule=split_spec(config.rule)[0], layers=[*base, layer, *own])
+    return PresetForm(format=FORMAT, rule=rule, layers=[*base, layer, *own])
 
 
 def provenance(config: TuneConfig, found: Found) -> Provenance:
