@@ -1,6 +1,7 @@
 """Trees of arrays in files: exact round trips, clear refusals, and no code run on opening."""
 
 import io
+import os
 import pickle
 import zipfile
 from pathlib import Path
@@ -287,6 +288,14 @@ def test_a_write_replaces_the_old_file(path):
     path.write_bytes(b"old contents, longer than the new")
     write_atomically(path, lambda file: file.write(b"new"))
     assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == {path.name: b"new"}
+
+
+def test_a_pipe_or_device_is_not_replaced_by_a_file(tmp_path):
+    pipe = tmp_path / "out.html"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="a device, a pipe or a socket"):
+        write_atomically(pipe, lambda file: file.write(b"new"))
+    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
 
 
 # --- Digests -------------------------------------------------------------------------------------

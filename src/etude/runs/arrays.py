@@ -1,10 +1,12 @@
 """Plain arrays in files: npz with a JSON header, written atomically, never pickled. No JAX here."""
 
+import errno
 import json
 import os
+import stat
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -32,8 +34,10 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Calls `write(file)` on a temporary neighbour and renames it into place once it is on disk.
 
     Whatever happens in between, `path` holds either its old contents or the new ones in full.
-    A link, there or in place of the neighbour, is replaced and not followed.
+    A link, there or in place of the neighbour, is replaced and not followed. A device or a pipe,
+    such as `/dev/null`, is not replaced: whoever else uses it would then write to a plain file.
     """
+    _require_replaceable(path)
     temporary = path.with_name(f".{path.name}.partial")
     temporary.unlink(missing_ok=True)
     try:
@@ -45,6 +49,13 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _require_replaceable(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+            raise OSError(errno.EINVAL, "it is a device, a pipe or a socket")
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray], header: Settings) -> None:
