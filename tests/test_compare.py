@@ -18,6 +18,7 @@ from etude.comparing.statistics import Estimate
 from etude.comparing.suites import Entry, find_entries
 from etude.envs.catalogue import require_known
 from etude.errors import UserError
+from etude.text import interval
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
@@ -133,6 +134,16 @@ def test_no_two_cells_share_a_folder():
     assert folder_name("bandit", "ppo") == "bandit--ppo"
 
 
+def test_cells_that_have_begun_need_no_preset_any_more(tmp_path):
+    entries = find_entries("catch")
+    plan = plan_cells(CompareConfig(rules="ppo"), entries)[0].plan
+    config = CompareConfig(rules="ppo", preset=str(tmp_path / "gone.json"))
+    with pytest.raises(UserError, match="no preset"):
+        plan_cells(config, entries)
+    begun = {folder_name("catch", "ppo"): plan}
+    assert plan_cells(config, entries, begun.get)[0].plan == plan
+
+
 # --- What results say -----------------------------------------------------------------------------
 
 
@@ -193,6 +204,11 @@ def test_failed_cells_leave_their_environment_out_for_all_rules():
     assert statuses.count("failed") == 1 and statuses.count("done") == 7
     greedy = summary["aggregate"]["greedy"]["iqm"]["ppo"]["value"]
     assert greedy == pytest.approx(0.1) and summary["shown"] == "training"
+
+
+def test_an_interval_that_one_seed_cannot_give_is_no_number():
+    assert interval(vars(Estimate(1.0, float("nan"), float("nan")))) == "–"
+    assert interval({"low": 0.5, "high": 2.0}) == "0.5 to 2"
 
 
 def test_what_overlaps_cannot_be_told():

@@ -9,14 +9,15 @@ def count(number: int, what: str) -> str:
 
 
 def figure(x: float | None) -> str:
-    """Three digits of a number; whole numbers in full."""
-    if x is None:
+    """Three digits of a number; whole numbers in full. NaN is unknown, too."""
+    if x is None or x != x:
         return "–"
     return f"{x:,.0f}" if abs(x) >= 1000 and float(x).is_integer() else f"{x:.3g}"
 
 
 def interval(score: Mapping[str, float | None]) -> str:
-    return f"{figure(score['low'])} to {figure(score['high'])}"
+    low, high = figure(score["low"]), figure(score["high"])
+    return low if low == high == figure(None) else f"{low} to {high}"
 
 
 def as_words(value: object) -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from etude.comparing.config import CompareConfig
 from etude.comparing.suites import Entry
@@ -50,13 +50,28 @@ def folder_name(env: str, rule: str) -> str:
     return f"{plain[:MOST_CHARACTERS]}-{digest}" if unlike else plain
 
 
-def plan_cells(config: CompareConfig, entries: Sequence[Entry]) -> list[Cell]:
-    """All of them, environment by environment."""
-    return [cell for entry in entries for cell in _plan_row(config, entry)]
+Begun = Callable[[str], TrainPlan | None]
+"""The plan that the cell with a folder of that name was begun with, if it was."""
+
+
+def plan_cells(
+    config: CompareConfig, entries: Sequence[Entry], begun: Begun = lambda name: None
+) -> list[Cell]:
+    """All of them, environment by environment. Those that have begun keep their plans: presets, or
+    the files they are in, may be others now, or gone."""
+    return [cell for entry in entries for cell in _row(config, entry, begun)]
+
+
+def _row(config: CompareConfig, entry: Entry, begun: Begun) -> list[Cell]:
+    """Every rule in one environment."""
+    rules = config.rule_names
+    known = {x: plan for x in rules if (plan := begun(folder_name(entry.env, x))) is not None}
+    cells = [] if len(known) == len(rules) else _plan_row(config, entry)
+    planned = {cell.rule: cell.plan for cell in cells} | known
+    return [Cell(entry, rule, planned[rule]) for rule in rules]
 
 
 def _plan_row(config: CompareConfig, entry: Entry) -> list[Cell]:
-    """Every rule in one environment."""
     cells = [Cell(entry, rule, _plan(config, entry, rule)) for rule in config.rule_names]
     if config.equal != "updates":
         return cells

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from etude import kinds, plugins, stopping
 from etude.comparing import figure
-from etude.comparing.cells import Cell, plan_cells
+from etude.comparing.cells import Begun, Cell, plan_cells
 from etude.comparing.config import CompareConfig
 from etude.comparing.results import CELLS, Result, summarise
 from etude.comparing.suites import Entry, find_entries, known
@@ -20,7 +20,7 @@ from etude.placing.pace import Progress
 from etude.placing.running import run_jobs
 from etude.runs.folder import CONFIG, FORMAT, ID, IMPORT_FROM, KIND, VERSION, Record, RunFolder
 from etude.runs.reading import damaged, is_file, misfit
-from etude.training.config import from_json
+from etude.training.config import TrainPlan, from_json
 from etude.training.planning import read_plan
 
 if TYPE_CHECKING:
@@ -42,10 +42,14 @@ class Comparison:
     """Why, by the names of their folders."""
 
     @staticmethod
-    def planned(config: CompareConfig, entries: Sequence[Entry] | None = None) -> "Comparison":
+    def planned(
+        config: CompareConfig,
+        entries: Sequence[Entry] | None = None,
+        begun: Begun = lambda name: None,
+    ) -> "Comparison":
         """Finds the mistakes that can be found without JAX."""
         entries = find_entries(config.envs) if entries is None else list(entries)
-        cells = plan_cells(config, entries)
+        cells = plan_cells(config, entries, begun)
         absent = {x.folder: why for x in cells if (why := _why_missing(x.env)) is not None}
         if len(absent) == len(cells):
             raise UserError(next(iter(absent.values())))
@@ -108,9 +112,13 @@ def reopen(path: str) -> tuple[Comparison, RunFolder]:
     if wrong := misfit(references, dict[str, list[float | None]]):
         raise damaged(folder.path / CONFIG, wrong)
     config = from_json(CompareConfig, settings)
-    planned = Comparison.planned(config, [_entry(*x, folder) for x in references.items()])
-    cells = [_as_begun(cell, folder) for cell in planned.cells]
-    return dataclasses.replace(planned, cells=cells), folder
+    entries = [_entry(*x, folder) for x in references.items()]
+
+    def begun(name: str) -> TrainPlan | None:
+        own = RunFolder(folder.path / CELLS / name)
+        return read_plan(own) if is_file(own.path / CONFIG) else None
+
+    return Comparison.planned(config, entries, begun), folder
 
 
 def _entry(env: str, scores: list[float | None], folder: RunFolder) -> Entry:
@@ -120,13 +128,6 @@ def _entry(env: str, scores: list[float | None], folder: RunFolder) -> Entry:
     if (entry.random, entry.strong) == (random, strong):
         return entry
     return Entry(env, random, strong, "given with the comparison")
-
-
-def _as_begun(cell: Cell, folder: RunFolder) -> Cell:
-    """With the plan that it was begun with: presets may be others now."""
-    own = RunFolder(folder.path / CELLS / cell.folder)
-    begun = is_file(own.path / CONFIG)
-    return dataclasses.replace(cell, plan=read_plan(own)) if begun else cell
 
 
 def execute(
