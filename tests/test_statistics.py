@@ -134,12 +134,6 @@ def test_intervals_of_improvement_hold_the_truth_at_least_93_times_in_100():
     assert np.mean([e.low <= truth <= e.high for e in found]) >= 0.93
 
 
-def test_scores_are_normalised_by_environment():
-    scores = np.array([[0.0, 5.0, 10.0], [-200.0, -100.0, 0.0]])
-    found = statistics.normalised(scores, np.array([0.0, -200.0]), np.array([10.0, -100.0]))
-    assert found.tolist() == [[0.0, 0.5, 1.0], [0.0, 1.0, 2.0]]
-
-
 def test_a_profile_is_the_share_of_runs_above():
     found = statistics.performance_profile(
         np.array([[0.0, 0.5], [0.5, 1.0]]), np.array([-1.0, 0.0, 0.5, 1.0])

@@ -30,11 +30,6 @@ class Estimate:
         return not (self.low > other.high or other.low > self.high)
 
 
-def normalised(scores: np.ndarray, random: np.ndarray, strong: np.ndarray) -> np.ndarray:
-    """0 is the random policy, 1 the reference; one of each per environment."""
-    return (scores - random[:, None]) / (strong - random)[:, None]
-
-
 # --- Interquartile mean ---------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from etude.kinds import TUNE
 from etude.placing.job import Places
 from etude.runs.folder import FORMAT, ID, IMPORT_FROM, KIND, VERSION, Record, RunFolder
 from etude.settings import split_spec
+from etude.text import count
 from etude.training.planning import plan_named
 from etude.tuning.config import TuneConfig
 
@@ -50,7 +51,9 @@ def reopen(path: str, trials: int | None = None) -> tuple[TuneConfig, RunFolder]
     folder = kinds.open_folder(path, TUNE)
     config = TuneConfig.from_saved(folder.settings())
     if trials is not None and trials < config.trials:
-        raise UserError(f"{path} is a search of {config.trials} trials; --trials can only add.")
+        raise UserError(
+            f"{path} is a search of {count(config.trials, 'trial')}; --trials can only add."
+        )
     return dataclasses.replace(config, trials=trials or config.trials), folder
 
 
