@@ -203,6 +203,14 @@ class Contender(TypedDict):
     """Settings, as in a preset."""
 
 
+class Trial(TypedDict):
+    trial: int
+    state: str
+    score: float | None
+    settings: dict[str, Any]
+    why: str | None
+
+
 class TuneSummary(TypedDict):
     chosen: str
     """The name of a contender."""
@@ -212,6 +220,7 @@ class TuneSummary(TypedDict):
     importances: dict[str, float]
     trials: dict[str, int]
     """How many, by how they ended."""
+    each_trial: list[Trial]
     seconds: float
     environment_steps: int
 
