@@ -143,6 +143,10 @@ class Broken(Corridor):
                 seen = seen[:1]
             case "lines":
                 raise RuntimeError("first line.\nsecond line.")
+            case "complex":
+                seen = seen + 1j
+            case "unsure":
+                rest[0] = float("nan")
         return seen, reward, *rest
 
 

@@ -19,6 +19,7 @@ from etude.meta.discovery.saved import read_config
 from etude.meta.online_run import training_run
 from etude.rules import Rule
 from etude.runs import lifecycle
+from etude.runs.estimates import forcing
 from etude.runs.folder import RunFolder
 from etude.runs.loop import LoopOptions
 from etude.runs.run import Found, Record, Result, Run, State
@@ -41,6 +42,7 @@ def train(
     *,
     out: str | None = None,
     trust: bool = False,
+    force: bool = False,
     on_record: OnRecord | None = None,
     on_checkpoint: OnCheckpoint | None = None,
     **settings: object,
@@ -50,9 +52,10 @@ def train(
     With `out`, the run is kept in that folder, as by `etude train --out`; only then are there
     checkpoints. An exception in a callback ends the run, which can be resumed from its folder. If
     `rule` is a file that names code which is not Etude's, that is imported only if you `trust` it.
+    What would take more memory than there is, or compile for very long, is run only by `force`.
     """
     callbacks = _callbacks(out, on_record, on_checkpoint)
-    with plugins.trusting(trust):
+    with plugins.trusting(trust), forcing(force):
         run = setup(env, rule, **settings)
     return _run(run, out, callbacks)
 
@@ -81,6 +84,7 @@ def discover(
     *,
     out: str | None = None,
     trust: bool = False,
+    force: bool = False,
     on_record: OnRecord | None = None,
     on_checkpoint: OnCheckpoint | None = None,
     **settings: object,
@@ -92,13 +96,14 @@ def discover(
         from_: The rule to start from, or its name; by default a random one.
         out: Folder to keep the run in, as by `etude discover --out`.
         trust: Whether to import code that the file of a rule names.
+        force: Whether to run what would take more memory than there is, or compile for very long.
         on_record: Called with each record.
         on_checkpoint: Called with the folder after each checkpoint.
     """
     callbacks = _callbacks(out, on_record, on_checkpoint)
     named, made = (from_, None) if isinstance(from_, str) else (None, from_)
     config = make_config(DiscoverConfig, "etude.discover", envs=envs, from_=named, **settings)
-    with plugins.trusting(trust):
+    with plugins.trusting(trust), forcing(force):
         run = DiscoveryRun.create(config, made)
     return _run(run, out, callbacks)
 
@@ -108,22 +113,30 @@ def adapt(
     tasks: str = AdaptConfig.tasks,
     *,
     out: str | None = None,
+    force: bool = False,
     on_record: OnRecord | None = None,
     on_checkpoint: OnCheckpoint | None = None,
     **settings: object,
 ) -> AdaptResult:
     """Learns to adapt to tasks, and returns policies; `settings` are the fields of `AdaptConfig`.
 
-    With `out`, the run is kept in that folder, as by `etude adapt --out`. Callbacks are as those of
-    `train`.
+    With `out`, the run is kept in that folder, as by `etude adapt --out`. Callbacks and `force` are
+    as those of `train`.
     """
     callbacks = _callbacks(out, on_record, on_checkpoint)
     config = make_config(AdaptConfig, "etude.adapt", algo=algo, tasks=tasks, **settings)
-    return _run(AdaptRun.create(config), out, callbacks)
+    with forcing(force):
+        run = AdaptRun.create(config)
+    return _run(run, out, callbacks)
 
 
 def resume(
-    path: str, end: int | None = None, *, trust: bool = False, **options: Unpack[LoopOptions]
+    path: str,
+    end: int | None = None,
+    *,
+    trust: bool = False,
+    force: bool = False,
+    **options: Unpack[LoopOptions],
 ) -> Result:
     """Continues the run in a folder, and returns what `train`, `discover` or `adapt` would.
 
@@ -132,9 +145,11 @@ def resume(
         end: A later end: the number of steps (of `discover`, meta-steps).
         trust: Whether to import code that the folder names: an environment or a rule that is not
             Etude's.
+        force: Whether to run what would take more memory than there is, or compile for very long.
         options: Of the loop, `on_record` and `on_checkpoint` among them.
     """
-    run, folder = reopen(path, end, trust=trust)
+    with forcing(force):
+        run, folder = reopen(path, end, trust=trust)
     return lifecycle.execute(run, folder, **options)
 
 

@@ -136,7 +136,7 @@ def _test_adaptation(path: str, given: Settings, of_run: Settings) -> None:
     read_config(folder)
     from etude.cli.running import test_adaptation
 
-    test_adaptation(folder, given)
+    test_adaptation(folder, given, "force" in of_run)
 
 
 MOST_SEED = 1_000_000
@@ -309,8 +309,7 @@ def main() -> None:
     except Exception as error:
         if not _is_of_jax(error):
             raise
-        memory = "If memory is short, try a smaller --batch."
-        fail(f"JAX could not go on: {reason(error)} {memory}", error)
+        fail(f"JAX could not go on: {reason(error)}", error)
 
 
 def _is_of_jax(error: Exception) -> bool:
