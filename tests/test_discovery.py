@@ -13,13 +13,14 @@ import pytest
 from etude import rules
 from etude.api import train
 from etude.core.optim import AdamState
+from etude.core.types import Rollout
 from etude.envs import make
 from etude.errors import UserError
-from etude.meta.discovery import population
 from etude.meta.discovery.check import Check, Outcome, score
 from etude.meta.discovery.config import DiscoverConfig
-from etude.meta.discovery.population import Group, RuleUpdate, apply_updates
+from etude.meta.discovery.population import Group, rewards_of
 from etude.meta.discovery.report import describe
+from etude.meta.discovery.rule_optimiser import all_finite
 from etude.meta.discovery.run import DiscoveryRun, kept_rule
 from etude.meta.discovery.saved import read_config
 from etude.rules import Rule
@@ -29,6 +30,7 @@ from etude.rules.metagrad import MetaGrad, MetaGradConfig
 from etude.runs import loop
 from etude.runs.arrays import read_arrays
 from etude.runs.folder import RunFolder
+from etude.runs.formats import DiscoverRecord
 from etude.runs.lifecycle import execute
 from etude.runs.lifecycle import start as start_run
 from etude.settings import split_specs
@@ -108,14 +110,6 @@ def test_the_sum_of_updates_is_that_of_each_agent_alone(rule, seats, advance):
     assert_same_sum(jax.tree.map(lambda x: 3 * x, together.total), thrice)
 
 
-def test_the_rule_moves_along_the_mean_of_the_updates(rule):
-    ones, twos = (jax.tree.map(lambda x, c=c: jnp.full_like(x, c), rule) for c in (1.0, 2.0))
-    updates = [RuleUpdate(ones, jnp.array(1)), RuleUpdate(twos, jnp.array(3))]
-    moved = apply_updates(rule, updates, 0.1)
-    for before, after in zip(jax.tree.leaves(rule), jax.tree.leaves(moved), strict=True):
-        np.testing.assert_allclose(before - after, 0.1 * 3.0 / 4, rtol=1e-3)
-
-
 def test_an_agent_is_reset_when_its_budget_is_spent(group, rule, seats, advance):
     budget = jnp.array([10**6, 1, 10**6], jnp.int32)
     short = eqx.tree_at(lambda s: s.member.budget, seats, budget)
@@ -144,7 +138,7 @@ def test_a_bad_meta_gradient_is_dropped_and_counted_and_its_agent_reset(rule, se
     np.testing.assert_array_equal(after.skipped, [0, 1, 0])
     np.testing.assert_array_equal(after.resets, [0, 1, 0])
     np.testing.assert_array_equal(after.optimiser_state[1].steps - 10**6, [1, 0, 1])
-    assert population.all_finite((after.member.lifetime, after.optimiser_state))
+    assert all_finite((after.member.lifetime, after.optimiser_state))
 
 
 def behaviour_is_that_of(agent, rollout) -> bool:
@@ -200,6 +194,17 @@ def test_what_agents_remember_enters_the_window_and_validation(rule, cell, gate)
         assert jnp.isfinite(x).all() and (x != 0).all(), "no part of the rule is dead"
 
 
+def test_rewards_are_counted_and_averaged_over_real_transitions():
+    reward = jnp.array([[[1.0, -1.0], [0.5, 0.0]], [[2.0, -3.0], [9.0, 0.0]]])
+    seam = jnp.zeros(reward.shape, bool).at[1, 1, 0].set(True)
+    blank = jnp.zeros(reward.shape, bool)
+    logits = jnp.zeros((2, 3, 2, 2))
+    batches = Rollout(logits, blank.astype(int), reward, blank, seam, logits, ~seam)
+    found = rewards_of(batches)
+    assert (found["positive_rewards"], found["negative_rewards"]) == (3, 2)
+    np.testing.assert_allclose(found["reward"], -0.5 / 7)
+
+
 def test_short_lifetimes_are_drawn_more_often(group, rule):
     keys = jax.random.split(jax.random.key(0), 3000)
     budgets = jax.jit(jax.vmap(lambda key: group.new_member(rule, key).budget))(keys)
@@ -234,7 +239,7 @@ def test_a_list_of_environments():
         (dict(from_="disco103", size="paper"), "--size is for a random rule"),
         (dict(memory_gate=True), "--memory-gate is for agents with memory"),
         (dict(inner_updates=0), "inner_updates must be"),
-        (dict(budgets=()), "budgets must be"),
+        (dict(budgets=(100, 0)), "budgets must be"),
         (dict(batch=1, replay=0.5), "no room for a replay share"),
         (dict(conv=(4,), envs="gymnax/CartPole-v1"), "convolutional torso needs"),
     ],
@@ -300,10 +305,13 @@ def discovery(rule) -> DiscoveryRun:
     return DiscoveryRun.create(DiscoverConfig(**TINY), rule)
 
 
+PROGRAMS = ("_traced", "_compiled", "_replace", "_step_rule")
+
+
 def same_programs(discovery: DiscoveryRun, **changes) -> DiscoveryRun:
     """A run that differs in nothing that has to be compiled."""
     other = dataclasses.replace(discovery, **changes)
-    programs = {name: getattr(discovery, name) for name in ("_traced", "_compiled", "_replace")}
+    programs = {name: getattr(discovery, name) for name in PROGRAMS}
     vars(other).update(programs)
     return other
 
@@ -400,6 +408,8 @@ def test_a_run_keeps_its_best_rule_and_goes_on_to_the_same_bits(tmp_path):
     assert (folder.path / "discovery.png").read_bytes()[:4] == b"\x89PNG"
     assert execute(checked, folder).summary == summary  # it is finished
     records = folder.metrics()
+    assert DiscoverRecord.__annotations__.keys() <= records[-1].keys()  # all that is documented
+    assert all(0 < r["agent_update_norm"] < np.inf for r in records)
     assert "meta-step 6 of 6" in describe(records[-1], 6)
     assert "check 0.50" in describe(records[-1], 6)
     assert rules.suggested(str(folder.path))["torso"] == (6,)

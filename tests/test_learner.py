@@ -133,7 +133,7 @@ def test_vmap_over_learners_is_the_same_as_one_by_one(rule):
 
 def test_metrics_are_finite_scalars(rule):
     _, metrics = compiled_update(rule, make_learner(rule), make_rollout())
-    assert {"loss", "gradient_norm", "entropy"} <= metrics.keys()
+    assert {"loss", "gradient_norm", "update_norm", "entropy"} <= metrics.keys()
     for name, value in metrics.items():
         assert value.shape == (), name
         assert np.isfinite(value), name

@@ -11,12 +11,17 @@ import jax
 from etude import kinds, plugins, rules
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.run import AdaptResult, AdaptRun, kept_policies, read_folder
+from etude.comparing import run as comparing
+from etude.comparing.config import CompareConfig
 from etude.envs import Task
 from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
+from etude.meta.discovery.presets import resolve as resolve_discovery
 from etude.meta.discovery.run import DiscoverResult, DiscoveryRun
 from etude.meta.discovery.saved import read_config
 from etude.meta.online_run import training_run
+from etude.placing.local import LocalPlaces
+from etude.placing.pace import Progress
 from etude.rules import Rule
 from etude.runs import lifecycle
 from etude.runs.estimates import forcing
@@ -79,7 +84,7 @@ def setup(env: str | Task = "catch", rule: str | Rule = "disco103", **settings: 
 
 
 def discover(
-    envs: str = DiscoverConfig.envs,
+    envs: str | None = None,
     from_: str | Rule | None = None,
     *,
     out: str | None = None,
@@ -92,7 +97,8 @@ def discover(
     """Discovers a rule and returns it; `settings` are the fields of `DiscoverConfig`.
 
     Args:
-        envs: The environments of the population, with commas between.
+        envs: The environments of the population, with commas between; by default Catch of 5×5, or
+            those of the preset.
         from_: The rule to start from, or its name; by default a random one.
         out: Folder to keep the run in, as by `etude discover --out`.
         trust: Whether to import code that the file of a rule names.
@@ -102,7 +108,8 @@ def discover(
     """
     callbacks = _callbacks(out, on_record, on_checkpoint)
     named, made = (from_, None) if isinstance(from_, str) else (None, from_)
-    config = make_config(DiscoverConfig, "etude.discover", envs=envs, from_=named, **settings)
+    asked = {name: x for name, x in dict(envs=envs, from_=named).items() if x is not None}
+    config = resolve_discovery(asked | settings, "etude.discover").config
     with plugins.trusting(trust), forcing(force):
         run = DiscoveryRun.create(config, made)
     return _run(run, out, callbacks)
@@ -128,6 +135,58 @@ def adapt(
     with forcing(force):
         run = AdaptRun.create(config)
     return _run(run, out, callbacks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """What a comparison has come to."""
+
+    path: str
+    summary: Record
+    """As in `summary.json` of its folder."""
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why cells failed, by rule and environment in words."""
+        return self.summary["failed"]
+
+
+def compare(
+    envs: str = CompareConfig.envs,
+    rules: str = CompareConfig.rules,
+    *,
+    out: str | None = None,
+    resume: str | None = None,
+    processes: int | None = None,
+    trust: bool = False,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    **settings: object,
+) -> Compared:
+    """Trains agents under every rule in every environment, each pair in a process of its own, and
+    compares them; `settings` are the fields of `CompareConfig`.
+
+    Args:
+        envs: Environments with commas between, the name of a suite, or a file that lists some.
+        rules: Rules with commas between.
+        out: Folder of the comparison, as by `etude compare --out`.
+        resume: Continue the comparison in this folder, which has its own settings.
+        processes: How many run at once; by default one per core.
+        trust: Whether to import code that a resumed folder names.
+        on_progress: Told every second how far all of it is.
+    """
+    if resume is not None and settings:
+        raise UserError("A comparison keeps its own settings when it goes on.")
+    places = LocalPlaces(processes)
+    with plugins.trusting(trust):
+        if resume is not None:
+            comparison, folder = comparing.reopen(resume)
+        else:
+            config = make_config(CompareConfig, "etude.compare", envs=envs, rules=rules, **settings)
+            comparison = comparing.Comparison.planned(config)
+            folder = comparing.start(comparison, out)
+        return Compared(
+            str(folder.path), comparing.execute(comparison, folder, places, on_progress)
+        )
 
 
 def resume(

@@ -24,10 +24,13 @@ KINDS = {
     "discover": RunKind("etude.meta.discovery.run:DiscoveryRun", "discover"),
     "adapt": RunKind("etude.adaptation.run:AdaptRun", "adapt"),
 }
+COMPARE = "compare"
+"""The kind of a folder that holds many runs, and the command that makes it."""
 ABOUT = {
     "train": "a training run",
     "discover": "a run of discovery",
     "adapt": "a run of `etude adapt`",
+    COMPARE: "a comparison",
 }
 """What each command makes."""
 
@@ -41,10 +44,12 @@ def open_folder(path: str, command: str | None = None) -> RunFolder:
     """The folder of a run of any kind, or of those that a command makes."""
     folder = RunFolder.open(path)
     kind = kind_in(folder)
-    if kind is None:
+    own = COMPARE if folder.kind == COMPARE else kind and KINDS[kind].command
+    if own is None:
         unknown = "a run of a kind that this version of Etude knows"
         raise UserError(f"{path} is not {ABOUT[command] if command else unknown}.")
-    own = KINDS[kind].command
+    if own == COMPARE and command is None:
+        raise UserError(f"{path} is {ABOUT[own]}; the runs that it holds are in {path}/cells.")
     if command not in (None, own):
         raise UserError(f"{path} is not {ABOUT[command]} but {ABOUT[own]}: use etude {own}.")
     return folder

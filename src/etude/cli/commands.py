@@ -1,4 +1,5 @@
-"""The command line: `train`, `discover`, `adapt`, `reproduce`, `envs`, `rules`, `plot`, `play`."""
+"""The command line: `train`, `discover`, `adapt`, `compare`, `reproduce`, `envs`, `rules`, `plot`,
+`play`."""
 
 import dataclasses
 import os
@@ -15,6 +16,7 @@ from etude import plugins
 from etude.adaptation.config import AdaptConfig
 from etude.cache import cache_dir
 from etude.cli.asked import Asked, trust_named
+from etude.cli.comparing import compare
 from etude.cli.flags import Flags, flags_of
 from etude.cli.hints import refuse_others_words, versions
 from etude.cli.numbers import Whole
@@ -74,22 +76,23 @@ def discover(
     Use what was discovered with: etude train --rule DIR.
     """
     from etude import envs, rules
+    from etude.meta.discovery.presets import resolve
     from etude.meta.discovery.saved import read_config
 
     asked = Asked("discover", "meta_steps", discovery.given, run.given, SLOWER)
     if asked.folder is None:
-        config = DiscoverConfig(**asked.given)
+        config, origins = resolve(asked.given)
         for name in config.env_names + config.held_out_names:
             envs.require_known(name)
         if config.from_ is not None:
             rules.kind_named(config.from_)
     else:
-        config = read_config(asked.folder, asked.later_end)
+        config, origins = read_config(asked.folder, asked.later_end), None
     about = (
-        f"Discovering a rule on {', '.join(config.env_names)}: {count(config.agents, 'agent')}, "
+        f"Discovering a rule on {config.envs_in_words}: {count(config.agents, 'agent')}, "
         f"{count(config.inner_updates, 'inner update')}, {count(config.meta_steps, 'meta-step')}."
     )
-    asked.show_or_run("discover", config, dataclasses.asdict(config), about)
+    asked.show_or_run("discover", config, dataclasses.asdict(config), about, origins)
 
 
 @app.command
@@ -138,6 +141,8 @@ def _test_adaptation(path: str, given: Settings, of_run: Settings) -> None:
 
     test_adaptation(folder, given, "force" in of_run)
 
+
+app.command(compare)
 
 MOST_SEED = 1_000_000
 """Of a reproduction, which makes seeds of its own from it."""

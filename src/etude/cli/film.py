@@ -17,7 +17,7 @@ from etude.adaptation import run as adaptation
 from etude.adaptation import watch
 from etude.adaptation.config import GRADIENT_BASED
 from etude.api import load
-from etude.core.players import Player, Sharpened
+from etude.core.players import GREEDY, Player, Sharpened
 from etude.core.types import Context
 from etude.envs import HostTask, JaxTask, Task, pictures
 from etude.errors import UserError, disk_errors, foreign_code
@@ -64,8 +64,6 @@ def plan(folder: RunFolder, episodes: int | None) -> tuple[int, str]:
 
 Film = tuple[list[np.ndarray], list[bool], list[float]]
 """Frames of episodes, which of them end one, and the returns."""
-SHARP = 1e6
-"""What makes sampling take the likeliest action, when logits are multiplied by it."""
 
 
 def play_trained(
@@ -74,7 +72,7 @@ def play_trained(
     run = load(str(folder.path))
     check_index(index, len(run.agents))
     trained = run.agents[index]
-    player = Sharpened(trained.rule.player(trained.agent), SHARP if greedy else 1.0)
+    player = Sharpened(trained.rule.player(trained.agent), GREEDY if greedy else 1.0)
     task = envs.make(folder.settings()["env"])
     return film(task, player, key, episodes, trained.rule.context)
 
@@ -86,7 +84,7 @@ def play_adapting(
     work = adaptation.read_folder(folder)
     check_index(index, work.config.seeds)
     policy = jax.tree.map(lambda x: x[index], adaptation.kept_policies(work, folder))
-    story = watch.adapt_and_watch(work, policy, key, episodes, SHARP if greedy else 1.0)
+    story = watch.adapt_and_watch(work, policy, key, episodes, GREEDY if greedy else 1.0)
     frames = [frame(story.task, *scene) for scenes in story.episodes for scene in scenes]
     ends = [i == len(scenes) - 1 for scenes in story.episodes for i in range(len(scenes))]
     return frames, ends, story.returns

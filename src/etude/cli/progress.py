@@ -1,5 +1,6 @@
 """What a run shows while it goes: a live line in a terminal, plain lines elsewhere."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -22,10 +23,12 @@ class ProgressReport:
         total: int,
         describe: Callable[[Record], str],
         seeds: int = 1,
+        max_seconds: float = math.inf,
     ):
         """`total` is the run's number of updates; `describe` puts a record into words; a record's
         steps are those of each of the `seeds`."""
         self._console, self._total, self._describe, self._seeds = console, total, describe, seeds
+        self._max_seconds = max_seconds
         self._first: Record | None = None
         self._shown_at = 0.0
         self._live = Progress(
@@ -67,5 +70,6 @@ class ProgressReport:
         took = record["seconds"] - self._first["seconds"]
         left = took / (record["updates"] - self._first["updates"])
         left *= max(0, self._total - record["updates"])
+        left = min(left, max(0.0, self._max_seconds - record["seconds"]))
         steps = self._seeds * (record["steps"] - self._first["steps"])
         return f" · {speed(steps / took, self._seeds)} · {duration(left)} left"

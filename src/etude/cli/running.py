@@ -39,7 +39,7 @@ def run(kind: str, config: object, options: RunOptions, end: int | None) -> None
     for note in run.notes(resumed=options.resume is not None):
         say(note)
     seeds = run.settings().get("seeds", 1)
-    progress = ProgressReport(out, run.doing, run.updates, run.describe, seeds)
+    progress = ProgressReport(out, run.doing, run.updates, run.describe, seeds, run.max_seconds)
     command = kinds.KINDS[run.kind].command
     go_on = f"Go on with: etude {command} --resume {folder.path}"
     with (
@@ -57,7 +57,7 @@ def run(kind: str, config: object, options: RunOptions, end: int | None) -> None
             checkpoint_seconds=options.checkpoint_seconds,
             begin=lambda done: _tell_start(run, done) if options.resume is not None else None,
         )
-    if result.done < run.updates:
+    if folder.summary() is None:
         how = "Stopped and saved." if result.done else "Stopped before the first update."
         say(f"{how} {go_on}")
         sys.exit(stopping.exit_code())
@@ -76,7 +76,7 @@ def try_out(config: object) -> None:
         rules.maker(config.rule, envs.make(config.env).observation)
     elif isinstance(config, DiscoverConfig):
         names = config.env_names + config.held_out_names
-        start_maker(config, [envs.make_jax(name) for name in names])
+        start_maker(config, [envs.make(name) for name in names])
     elif isinstance(config, AdaptConfig):
         adaptation.AdaptRun.untraced(config)
 
@@ -96,12 +96,10 @@ def test_adaptation(folder: RunFolder, given: Settings, force: bool) -> None:
 
 
 def reproduced(work: Callable[[], Made], folder: RunFolder) -> Made:
-    """The result of an experiment. When a signal ends it, its trainings are saved; it has nothing
-    else to be kept."""
-    from etude.experiments.trainings import stop_all
+    """The result of an experiment. When a signal ends it, its trainings save what they have; it has
+    nothing else to be kept."""
 
     def discard() -> None:
-        stop_all()
         with suppress(OSError):
             folder.path.rmdir()
 

@@ -54,6 +54,11 @@ def print_training(summary: Record, folder: RunFolder) -> None:
         rows["final return"] = f"{_figure(final['mean'])} (95% interval {over}: {_interval(final)})"
         if summary["seeds"] > 1:
             rows["by seed"] = ", ".join(_figure(x) for x in final["per_seed"] if x is not None)
+    if evaluation := summary.get("evaluation"):
+        over = count(evaluation["episodes"], "episode")
+        for mode in ("sampled", "greedy"):
+            by_seed = ", ".join(map(_figure, evaluation[mode]))
+            rows[f"evaluated, {mode}"] = f"{by_seed} ({over} each)"
     for name, by_seed in summary.get("outcomes", {}).items():
         rows[escape(name)] = ", ".join(_figure(x) for x in by_seed)
     rows |= {
@@ -100,6 +105,52 @@ def print_adaptation(summary: Record, folder: RunFolder) -> None:
     pace = speed(summary["steps_per_second"], summary.get("seeds", 1))
     say(f"{duration(summary['seconds'])}, {pace}.")
     say(f"Adapt it to fresh tasks with: etude adapt --test {folder.path}")
+
+
+def print_comparison(summary: Record, folder: RunFolder) -> None:
+    shown, rules = summary["shown"], summary["rules"]
+    say(f"Mean over seeds (lowest to highest) of the {summary['measures'][shown]}:")
+    cells = {(x["env"], x["rule"]): x for x in summary["cells"]}
+    rows = (
+        (escape(env), *(_score(cells[env, rule], shown) for rule in rules))
+        for env in summary["environments"]
+    )
+    print_table(rows, "environment", *map(escape, rules))
+    aggregate = summary["aggregate"][shown]
+    if aggregate["over"]:
+        say(f"\nNormalised scores over {count(len(aggregate['over']), 'environment')}:")
+        rows = (
+            (escape(rule), _figure(x["value"]), _interval(x), aggregate["against_best"][rule])
+            for rule, x in aggregate["iqm"].items()
+        )
+        print_table(rows, "rule", "interquartile mean", "95% interval", "")
+    if aggregate["improvement"]:
+        say("\nProbability that a run of one is better than a run of another:")
+        rows = (
+            (
+                escape(f"{x['rule']} over {x['over']}"),
+                _figure(x["value"]),
+                _interval(x),
+                x["verdict"],
+            )
+            for x in aggregate["improvement"]
+        )
+        print_table(rows, "", "probability", "95% interval", "")
+    for env, why in aggregate["left_out"].items():
+        say(f"Left out of normalised scores: {env}, {why}.")
+    for name, why in summary["failed"].items():
+        say(f"Failed: {name}: {why}")
+    say(f"{duration(summary['seconds'])}. Figure and numbers: {folder.path}")
+
+
+def _score(cell: Record, measure: str) -> str:
+    if cell["status"] != "done":
+        return "failed"
+    scores = cell["scores"][measure]
+    if scores is None:
+        return "no episode ended"
+    mean = _figure(sum(scores) / len(scores))
+    return f"{mean} ({_figure(min(scores))} to {_figure(max(scores))})"
 
 
 PRINT = {"train": print_training, "discover": print_discovery, "adapt": print_adaptation}

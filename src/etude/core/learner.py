@@ -137,7 +137,8 @@ def descend(
     agent, optimiser_state = apply_gradient(
         optimiser, grads, learner.optimiser_state, learner.agent
     )
-    metrics = {"gradient_norm": norm(grads), **metrics}
+    moved = jax.tree.map(jnp.subtract, agent, learner.agent)
+    metrics = {"gradient_norm": norm(grads), "update_norm": norm(moved), **metrics}
     return agent, optimiser_state, jax.lax.stop_gradient(metrics)
 
 

@@ -23,8 +23,6 @@ class Suite(NamedTuple):
     about: str
     package: str
     """What must be installed, by the name it is imported by."""
-    by_hand: str = ""
-    """How to install it, if it says that it does not go with what Etude needs, though it does."""
 
     @property
     def installed(self) -> bool:
@@ -34,12 +32,7 @@ class Suite(NamedTuple):
 SUITES = {
     "gym": Suite("any Gymnasium id with discrete actions", "gymnasium"),
     "atari": Suite("the 57 Atari games", "ale_py"),
-    "procgen": Suite(
-        "16 games with levels made by chance",
-        "procgen",
-        "pip install --no-deps procgen-mirror gym3 gym gym-notices && "
-        "pip install cffi filelock imageio cloudpickle",
-    ),
+    "procgen": Suite("16 games with levels made by chance", "envpool"),
     "crafter": Suite("survive, gather and build", "crafter"),
     "craftax": Suite("Crafter in JAX, and more of it", "craftax"),
     "nethack": Suite("the tasks of the NetHack Learning Environment", "nle"),
@@ -52,7 +45,15 @@ SUITES = {
 
 
 def how_to_install(suite: str) -> str:
-    return SUITES[suite].by_hand or f"pip install 'etude[{suite}]'"
+    return f"pip install 'etude[{suite}]'"
+
+
+def require_installed(suite: str) -> None:
+    about = SUITES[suite]
+    if not about.installed:
+        raise UserError(
+            f"{suite} needs {about.package}, which is not installed: {how_to_install(suite)}."
+        )
 
 
 OURS = {
@@ -119,3 +120,15 @@ def unknown(name: str) -> UserError:
     names = [*available(), *(TRIALS + tasks for tasks in TASKS)]
     hint = did_you_mean(name, names, "`etude envs` lists them.", cutoff=0.4)
     return UserError(f"There is no environment {name!r}: {hint}")
+
+
+_ATARI_GAMES = """
+Alien Amidar Assault Asterix Asteroids Atlantis BankHeist BattleZone BeamRider Berzerk Bowling
+Boxing Breakout Centipede ChopperCommand CrazyClimber Defender DemonAttack DoubleDunk Enduro
+FishingDerby Freeway Frostbite Gopher Gravitar Hero IceHockey Jamesbond Kangaroo Krull KungFuMaster
+MontezumaRevenge MsPacman NameThisGame Phoenix Pitfall Pong PrivateEye Qbert Riverraid RoadRunner
+Robotank Seaquest Skiing Solaris SpaceInvaders StarGunner Surround Tennis TimePilot Tutankham
+UpNDown Venture VideoPinball WizardOfWor YarsRevenge Zaxxon
+"""
+ATARI_GAMES = [*_ATARI_GAMES.split()]
+"""The 57 that are played in the literature."""

@@ -21,7 +21,7 @@ from etude.envs.catalogue import (
     OURS,
     SUITES,
     TRIALS,
-    how_to_install,
+    require_installed,
     require_known,
     unknown,
 )
@@ -76,11 +76,7 @@ def _require_jax(task: Task) -> JaxTask:
 
 def suite_module(suite: str) -> ModuleType:
     """The module of a suite, if what it needs is installed."""
-    about = SUITES[suite]
-    if not about.installed:
-        raise UserError(
-            f"{suite} needs {about.package}, which is not installed: {how_to_install(suite)}."
-        )
+    require_installed(suite)
     return importlib.import_module(f"etude.envs.suites.{suite}")
 
 

@@ -235,6 +235,12 @@ class RunFolder:
                 raise damaged(path, f"{name} has other parts in some lines than in others")
         return records
 
+    @property
+    def updates_done(self) -> int:
+        """As many as the last line of metrics tells of. The run may be going on."""
+        records = self.metrics()
+        return records[-1]["updates"] if records else 0
+
     def restore(self, like: State, rule: str | None = None) -> tuple[State, int, float] | None:
         """The last checkpoint's state, updates and seconds, or None if there is none yet. `rule` is
         the digest of the rule that the run works with."""

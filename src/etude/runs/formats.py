@@ -89,12 +89,39 @@ class Check(FinalCheck):
 
 
 class DiscoverRecord(Record):
+    """docs/reference/discovery-metrics.md explains each."""
+
     returns: NotRequired[ByName]
     meta_loss: NotRequired[float | None]
     pg_loss: NotRequired[float | None]
     reg_loss: NotRequired[float | None]
     meta_gradient_norm: NotRequired[float | None]
+    meta_update_norm: NotRequired[float | None]
+    entropy: NotRequired[float | None]
+    reward: NotRequired[float | None]
+    positive_rewards: NotRequired[float | None]
+    negative_rewards: NotRequired[float | None]
+    value: NotRequired[float | None]
+    value_loss: NotRequired[float | None]
+    value_gradient_norm: NotRequired[float | None]
+    td: NotRequired[float | None]
+    td_rms: NotRequired[float | None]
+    normalised_td: NotRequired[float | None]
+    advantage: NotRequired[float | None]
+    advantage_rms: NotRequired[float | None]
+    normalised_advantage: NotRequired[float | None]
+    importance_weight: NotRequired[float | None]
     agent_loss: NotRequired[float | None]
+    agent_pi_loss: NotRequired[float | None]
+    agent_y_loss: NotRequired[float | None]
+    agent_z_loss: NotRequired[float | None]
+    agent_aux_loss: NotRequired[float | None]
+    agent_q_loss: NotRequired[float | None]
+    agent_entropy: NotRequired[float | None]
+    agent_y_entropy: NotRequired[float | None]
+    agent_z_entropy: NotRequired[float | None]
+    agent_gradient_norm: NotRequired[float | None]
+    agent_update_norm: NotRequired[float | None]
     age: NotRequired[float | None]
     resets: NotRequired[int]
     skipped: NotRequired[int]
@@ -123,12 +150,22 @@ class FinalReturn(Score):
     per_seed: Line
 
 
+class Evaluation(TypedDict):
+    """Mean returns of each seed's trained agent."""
+
+    episodes: int
+    sampled: list[float]
+    greedy: list[float]
+    unfinished: int
+
+
 class TrainSummary(Work):
     final_return: FinalReturn
     seeds: int
     updates: int
     params_sha256: str
     outcomes: NotRequired[dict[str, Line]]
+    evaluation: NotRequired[Evaluation]
 
 
 class DiscoverSummary(Work):
@@ -145,11 +182,25 @@ class AdaptSummary(TypedDict):
     after: TaskScore
 
 
+class CompareSummary(TypedDict):
+    environments: list[str]
+    rules: list[str]
+    shown: str
+    cells: list[dict[str, Any]]
+    failed: dict[str, str]
+    """Why, by rule and environment in words."""
+    aggregate: dict[str, dict[str, Any]]
+    """By measure."""
+    efficiency: dict[str, Any]
+    seconds: float
+
+
 SUMMARIES: dict[str | None, Any] = {
     "train": TrainSummary,
     "online": TrainSummary,
     "discover": DiscoverSummary,
     "adapt": AdaptSummary,
+    "compare": CompareSummary,
 }
 
 

@@ -39,7 +39,7 @@ def execute(
             run.close()
         summary = folder.summary() if folder is not None else None  # it was finished before
         summary = run.summary(outcome) if summary is None else summary
-        if folder is not None and outcome.done >= run.updates:
+        if folder is not None and outcome.is_over:
             run.draw(folder)
             folder.write_summary(summary)  # comes last: with it, all is there
     return run.result(outcome, summary)

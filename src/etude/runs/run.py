@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -24,6 +25,8 @@ class Outcome(Generic[State]):
     done: int
     curve: list[Record]
     """All records, those of earlier parts of a resumed run among them."""
+    is_over: bool = True
+    """Whether the run has come to its end; it was stopped if not."""
 
     @property
     def seconds(self) -> float:
@@ -95,6 +98,15 @@ class Run(abc.ABC, Generic[State, Found]):
     def log_every(self) -> int:
         """How many are done between two records."""
         return self.config.log_every
+
+    @property
+    def max_seconds(self) -> float:
+        """Seconds of work after which the run ends, whatever is left to do."""
+        return math.inf
+
+    def is_over(self, done: int, seconds: float) -> bool:
+        """Whether there is nothing more to do after so many updates and seconds of work."""
+        return done >= self.updates or seconds >= self.max_seconds
 
     def next_record(self, done: int) -> int:
         """After how many updates the next record is due, when `done` are done."""

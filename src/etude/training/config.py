@@ -113,6 +113,12 @@ class TrainPlan:
     """Processes that run a simulator outside JAX; 0 runs it in this one."""
     step_timeout: float = 60.0
     """Seconds after which a step of a simulator outside JAX counts as hanging."""
+    max_seconds: float = 0.0
+    """Seconds of work, compilation not counted, after which the run ends even if steps are left; 0
+    sets no limit."""
+    eval_episodes: int = 0
+    """Episodes that each trained agent plays in the end to be evaluated, once with actions sampled
+    and once with the likeliest ones; 0 evaluates none."""
     online: OnlinePlan | None = None
     """How the rule learns, if it does."""
     log_every: int
@@ -219,6 +225,7 @@ BASE, ONLINE = _defaults(TrainPlan) | {"learn_rule": False}, _defaults(OnlinePla
 """What a setting is if neither the user nor a preset says; further ones of rules that learn."""
 LATER = ("epochs", "minibatches", "memory", "memory_size", "memory_gate")
 LATER += ("lag", "workers", "step_timeout", "conv_kind", "embedding", "frame_stack", "preset")
+LATER += ("max_seconds", "eval_episodes")
 """Settings that folders of earlier versions lack; at the time they were as in `BASE`."""
 
 
@@ -262,10 +269,10 @@ def _check_training(settings: TrainRequest | TrainPlan) -> None:
         count="steps seeds batch rollout epochs minibatches replay_capacity model head memory_size "
         "embedding frame_stack log_every",
         seed="seed",
-        cost="warmup weight_decay",
+        cost="warmup weight_decay max_seconds",
         positive="learning_rate max_update step_timeout",
         part="replay_share",
-        whole="workers",
+        whole="workers eval_episodes",
         lag="lag",
         widths="torso",
         channels="conv",

@@ -1,6 +1,7 @@
 """A training run: agents that learn under a rule which stays as it is."""
 
 import dataclasses
+import math
 from functools import cached_property
 from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
@@ -20,6 +21,7 @@ from etude.runs.run import Outcome, Record, Result
 from etude.runs.storage import sha256_of
 from etude.settings import split_spec
 from etude.training.config import BASE, MOST_PER_LINE, ONLINE, TrainPlan
+from etude.training.evaluation import evaluate
 from etude.training.iteration import (
     LAST_EPISODES,
     OBSERVATION,
@@ -103,6 +105,10 @@ class TrainRun(SideBySide[State, TrainResult]):
     @property
     def updates(self) -> int:
         return self.config.updates
+
+    @property
+    def max_seconds(self) -> float:
+        return self.config.max_seconds or math.inf
 
     def steps_after(self, updates: int) -> int:
         return self.config.steps_after(updates)
@@ -198,9 +204,23 @@ class TrainRun(SideBySide[State, TrainResult]):
                 "over": f"the last {LAST_EPISODES} episodes of each seed; 95% bootstrap interval",
             },
             **self.work_done(outcome),
+            **self._evaluation(outcome),
             "rule_sha256": rules.digest(self.kept_rule(outcome.state)),
             "params_sha256": sha256_of(outcome.state.learner.agent),
         }
+
+    def _evaluation(self, outcome: Outcome[State]) -> Record:
+        """For the summary of a run that was not stopped."""
+        config, state = self.config, outcome.state
+        if not config.eval_episodes or not outcome.is_over:
+            return {}
+        agents = state.learner.agent
+        found = evaluate(self.task, self.acting_rule(state), agents, self.given_axis, config)
+        return {"evaluation": found}
+
+    def acting_rule(self, state: State) -> Rule:
+        """The rule that trained agents act under; of rules that learn, that of each seed."""
+        return self.rule
 
     def result(self, outcome: Outcome[State], summary: Record) -> TrainResult:
         return TrainResult(

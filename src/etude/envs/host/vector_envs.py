@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from etude.envs.host.gym_envs import leaves_of, picture_in, require_real
-from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped
+from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped, with_skipped
 
 
 @contextmanager
@@ -54,29 +54,22 @@ class VectorEnvs:
                 raise SimulatorFault(f"its {name} is {flags!r}, not true or false")
         require_real(np.asarray(reward))
         observation, ended = self._arrays(found), terminated | truncated
-        skipped, truncated = self.cut.copy(), truncated & ~terminated
         if self.mode is AutoresetMode.NEXT_STEP:
-            self.cut = ended
-            reward, terminated = np.where(skipped, 0.0, reward), terminated & ~skipped
-            return Stepped(observation, reward, terminated, truncated, skipped)
+            skipped, self.cut = self.cut, ended
+            return with_skipped(skipped, observation, reward, terminated, truncated)
         final = info.get("final_obs")
         if self.mode is AutoresetMode.DISABLED and ended.any():
             final, observation = observation, [x.copy() for x in observation]
             fresh, _ = self.env.reset(options={"reset_mask": ended})
             for x, new in zip(observation, self._arrays(fresh), strict=True):
                 x[ended] = new[ended]
-        self.cut = truncated & ~skipped
-        if self.cut.any():
-            observation = self._with_last(observation, final)
-        return Stepped(
-            observation,
-            np.where(skipped, 0.0, reward),
-            terminated & ~skipped,
-            self.cut,
-            skipped,
-            score=reward,
-            over=ended,
+        stepped = with_skipped(
+            self.cut, observation, reward, terminated, truncated, score=reward, over=ended
         )
+        self.cut = stepped.truncated
+        if self.cut.any():
+            stepped = stepped._replace(observation=self._with_last(observation, final))
+        return stepped
 
     def picture(self) -> np.ndarray | None:
         frames = self.env.render()

@@ -11,11 +11,18 @@ from etude.settings import check, is_count, require, split_specs
 from etude.training.config import TrainPlan, require_memory
 from etude.training.presets import BASE
 
+Preset = Literal["laptop", "notebook", "paper"]
+MetaAverage = Literal["updates", "gradients"]
+"""What is averaged over agents: the steps of an Adam for each, or gradients for one Adam."""
+
 
 @dataclasses.dataclass(frozen=True)
 class DiscoverConfig:
     """Settings of a discovery run."""
 
+    preset: Preset = "laptop"
+    """What settings are if nothing else says: those that learn on a laptop, those of the released
+    notebook, or those of the DiscoRL paper, whose 128 agents play 57 Atari games."""
     envs: str = "catch:rows=5,columns=5"
     """Environments of the population, separated by commas: catch:rows=5,columns=5,catch:rows=6.
     They may differ in observations and actions, and in where they run: in JAX, or in a simulator
@@ -33,7 +40,11 @@ class DiscoverConfig:
     """Random seed; the same seed on the same machine gives the same bits."""
 
     inner_updates: int = 20
-    """Agent updates per meta-step; the meta-gradient goes through all of them."""
+    """Agent updates per window; the meta-gradient goes through all of them."""
+    stride: int = 0
+    """Agent updates that are new in each window: with fewer than --inner-updates, windows overlap,
+    and the updates that were made before are made again on the same batches, under the rule as it
+    is now; 0: all of them."""
     rollout: int = 8
     """Transitions per training trajectory."""
     batch: int = 32
@@ -48,7 +59,7 @@ class DiscoverConfig:
     """Validation trajectories per meta-step."""
     budgets: tuple[int, ...] = (320_000, 160_000, 80_000, 40_000)
     """Lifetimes in environment steps. Each new agent draws one, with probability proportional to
-    1/lifetime."""
+    1/lifetime. Without any, agents are never reset."""
 
     learning_rate: float = 1e-2
     """Step size of the agents' Adam."""
@@ -77,13 +88,17 @@ class DiscoverConfig:
     """Whether what is read from memory is multiplied by a gate computed from the observation."""
 
     meta_learning_rate: float = 1e-3
-    """Step size of Adam on the rule; each agent's meta-gradient has its own Adam state."""
+    """Step size of Adam on the rule."""
+    meta_average: MetaAverage = "updates"
+    """What is averaged over the agents: updates, those of an Adam for each agent's meta-gradient
+    (the paper), so that none outweighs the others; or gradients, for one Adam on their mean (the
+    released notebook)."""
     meta_schedule: Literal["constant", "cosine"] = "cosine"
     """Step size of the rule over the run: constant, or decaying to 0 along a cosine."""
     meta_clip: float = 0.02
-    """Maximum norm of each agent's meta-gradient. A newborn agent's is many times larger than the
-    others', and would slow Adam down for long; with lifetimes of millions of steps (the paper), 1
-    is enough."""
+    """Maximum norm of each agent's meta-gradient, or of their mean where that is what Adam sees; 0:
+    no maximum. A newborn agent's is many times larger than the others', and would slow Adam down
+    for long; with lifetimes of millions of steps (the paper), 1 is enough."""
     meta_entropy_cost: float = 0.1
     """Weight of the updated policy's entropy in the meta-loss. Over a few updates, a confident
     policy always looks better; with 0.01 (the paper, with longer windows and lifetimes), rules
@@ -132,15 +147,17 @@ class DiscoverConfig:
             seed="seed",
             part="replay",
             channels="conv",
-            positive="learning_rate meta_learning_rate meta_clip value_learning_rate step_timeout",
-            whole="workers",
+            positive="learning_rate meta_learning_rate value_learning_rate step_timeout",
+            whole="workers stride",
             share="value_discount value_lambda",
-            cost="meta_entropy_cost check_every",
+            cost="meta_entropy_cost meta_clip check_every",
         )
-        require(self, "torso value_torso budgets", lambda x: x and is_count(x), "positive")
+        require(self, "torso value_torso", lambda x: x and is_count(x), "positive")
+        require(self, "budgets", is_count, "positive")
         require_memory(self.memory, vars(self))
         if self.from_ is not None and self.size != DiscoverConfig.size:
             raise UserError(f"--size is for a random rule: {self.from_} has a size of its own.")
+        self._check_stride()
         if not self.env_names:
             raise UserError("--envs must name at least one environment.")
         if twice := [x for x in self.env_names if self.env_names.count(x) > 1]:
@@ -152,6 +169,20 @@ class DiscoverConfig:
                 f"--agents must be at least {len(self.env_names)}, one for each environment."
             )
 
+    def _check_stride(self) -> None:
+        if self.stride > self.inner_updates:
+            raise UserError(
+                f"--stride {self.stride} would leave out updates: a window has "
+                f"{self.inner_updates} (--inner-updates)."
+            )
+        if self.overlap and (self.record, self.collect) != ("each", "fresh"):
+            raise UserError("Windows that overlap (--stride) need --record each, --collect fresh.")
+
+    @property
+    def overlap(self) -> int:
+        """Updates of a window that belonged to the last one already."""
+        return self.inner_updates - self.stride if self.stride else 0
+
     def meta_learning_rate_at(self, meta_step: int) -> float:
         """The step size of the rule in one meta-step, the first being 0."""
         if self.meta_schedule == "constant":
@@ -161,6 +192,11 @@ class DiscoverConfig:
     @property
     def env_names(self) -> list[str]:
         return split_specs(self.envs)
+
+    @property
+    def envs_in_words(self) -> str:
+        names = self.env_names
+        return ", ".join(names) if len(names) <= 8 else f"{len(names)} environments"
 
     @property
     def held_out_names(self) -> list[str]:

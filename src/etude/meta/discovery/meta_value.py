@@ -10,10 +10,11 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from etude.core.agent import Agent, Heads, NetworkConfig
 from etude.core.config import ConvKind
+from etude.core.learner import norm
 from etude.core.moments import Moments
 from etude.core.optim import adam, apply_gradient
 from etude.core.returns import signed_parabolic, vtrace
-from etude.core.types import Rollout
+from etude.core.types import Metrics, Rollout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +91,9 @@ class MetaValue(eqx.Module):
         td = estimate.target - value[:-1]
         return jax.lax.stop_gradient(Evaluation(value, td, estimate.advantage, rho))
 
-    def update(self, logits: Float[Array, "T1 B A"], rollout: Rollout) -> "MetaValue":
+    def update(
+        self, logits: Float[Array, "T1 B A"], rollout: Rollout
+    ) -> tuple["MetaValue", Metrics]:
         """One step towards the V-trace targets; the TD errors are normalised, not the values."""
         logits = jax.lax.stop_gradient(logits)
 
@@ -100,24 +103,52 @@ class MetaValue(eqx.Module):
             td = _observe(self.td, evaluation.td, rollout)
             step = td.normalise(evaluation.td, subtract_mean=False)
             error = raw[:-1] - jax.lax.stop_gradient(raw[:-1] + step)
-            return rollout.mean(0.5 * jnp.square(error)), (td, evaluation.advantage)
+            loss = rollout.mean(0.5 * jnp.square(error))
+            metrics = {
+                "value_loss": loss,
+                "td": rollout.mean(evaluation.td),
+                "td_rms": _root_mean_square(evaluation.td, rollout),
+                "normalised_td": rollout.mean(step),
+            }
+            return loss, (td, evaluation.advantage, metrics)
 
-        gradient, (td, advantage) = jax.grad(loss, has_aux=True)(self.network)
+        gradient, (td, advantage, metrics) = jax.grad(loss, has_aux=True)(self.network)
         network, state = apply_gradient(
             self.config.optimiser, gradient, self.optimiser_state, self.network
         )
         moments = _observe(self.advantage, advantage, rollout)
-        return MetaValue(network, state, moments, td, self.config)
+        metrics |= {"value_gradient_norm": norm(gradient)}
+        return MetaValue(network, state, moments, td, self.config), metrics
 
     def observe(self, evaluation: Evaluation, rollout: Rollout) -> "MetaValue":
         """With the rollout's advantages in the running moments, and nothing else changed."""
         moments = _observe(self.advantage, evaluation.advantage, rollout)
         return eqx.tree_at(lambda v: v.advantage, self, moments)
 
+    def judge(
+        self, logits: Float[Array, "T1 B A"], rollout: Rollout
+    ) -> tuple["MetaValue", Float[Array, "T B"], Metrics]:
+        """Having observed the rollout, its advantages under the policy, normalised."""
+        evaluation = self.evaluate(logits, rollout)
+        observed = self.observe(evaluation, rollout)
+        advantage = observed.advantage.normalise(evaluation.advantage)
+        metrics = {
+            "value": jnp.mean(evaluation.value),
+            "advantage": rollout.mean(evaluation.advantage),
+            "advantage_rms": _root_mean_square(evaluation.advantage, rollout),
+            "normalised_advantage": rollout.mean(advantage),
+            "importance_weight": rollout.mean(jnp.minimum(1.0, evaluation.rho)),
+        }
+        return observed, advantage, metrics
+
 
 def _raw_values(network: Agent, rollout: Rollout) -> Float[Array, "T1 B"]:
     """The network's outputs: squashed values."""
     return network.predict(network.unroll(rollout))["value"][..., 0]
+
+
+def _root_mean_square(x: Float[Array, "T B"], rollout: Rollout) -> Float[Array, ""]:
+    return jnp.sqrt(rollout.mean(jnp.square(x)))
 
 
 def _observe(moments: Moments, x: Float[Array, "T B"], rollout: Rollout) -> Moments:

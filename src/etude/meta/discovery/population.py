@@ -9,62 +9,26 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.stages import Compiled, Lowered
-from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Key, PRNGKeyArray
 
 from etude.acting.collector import Collector
 from etude.acting.jax_source import Actors, JaxSource
 from etude.core.agent import Agent
 from etude.core.learner import norm
-from etude.core.optim import scale_by_adam
 from etude.core.players import Player
 from etude.core.rule import Rule
 from etude.core.trees import choose
 from etude.core.types import Metrics, Rollout
 from etude.envs import JaxTask, Task
+from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.meta_value import MetaValue, MetaValueConfig
 from etude.meta.discovery.problem import Discovery, Lifetime
+from etude.meta.discovery.rule_optimiser import RuleOptimiser, RuleUpdate, all_finite
+from etude.meta.discovery.seats import FOREVER, Member, Recent, Seat, step_keys
 from etude.meta.gradient import Window, meta_gradient, record, train
 from etude.meta.outside import Outside, Recorded, stacked
 from etude.training.iteration import Training, World
-
-
-class Member(eqx.Module):
-    """An agent with its world. All of it starts anew when the agent's lifetime is over."""
-
-    lifetime: Lifetime
-    world: World
-    validation_actors: Actors | None
-    """None if they are outside JAX."""
-    age: Int[Array, "*agents"]
-    """Environment steps so far."""
-    budget: Int[Array, "*agents"]
-    """Environment steps of a whole lifetime."""
-
-
-class Seat(eqx.Module):
-    """A place in the population, and what outlives the agents that sit there."""
-
-    member: Member
-    optimiser_state: PyTree[Array]
-    """Adam's moments of this seat's meta-gradients."""
-    resets: Int[Array, "*agents"]
-    skipped: Int[Array, "*agents"]
-    """Meta-gradients that were not finite, and dropped."""
-    key: Key[Array, "*agents"]
-
-
-class RuleUpdate(eqx.Module):
-    """What some agents' meta-gradients say about the rule: the sum of their Adam steps."""
-
-    total: Rule
-    agents: Int[Array, ""]
-    """How many meta-gradients were finite and are in the sum."""
-
-
-def all_finite(tree: PyTree) -> Bool[Array, ""]:
-    floats = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
-    return jnp.stack([jnp.isfinite(x).all() for x in floats]).all()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +39,7 @@ class Group(abc.ABC):
     config: DiscoverConfig
     training: Training
     problem: Discovery
-    meta_optimiser: optax.GradientTransformation
+    rule_optimiser: RuleOptimiser
     collectors: list[Collector] = dataclasses.field(default_factory=list, compare=False)
     """Outside JAX: those that play for training and for validation, once there are any."""
 
@@ -85,9 +49,13 @@ class Group(abc.ABC):
         # Adam on one vector, not on twenty arrays: the whole program is a sixth shorter to compile.
         training = dataclasses.replace(training, optimiser=optax.flatten(training.optimiser))
         problem = Discovery(training.optimiser, config.meta_entropy_cost)
-        optimiser = optax.chain(optax.clip_by_global_norm(config.meta_clip), scale_by_adam())
+        optimiser = RuleOptimiser.create(config)
         if isinstance(task, JaxTask):
             return JaxGroup(task, config, training, problem, optimiser)
+        if config.overlap:
+            raise UserError(
+                f"Windows overlap (--stride) where JAX plays; {task.name} runs outside JAX."
+            )
         return HostGroup(task, config, training, problem, optimiser)
 
     @abc.abstractmethod
@@ -127,10 +95,16 @@ class Group(abc.ABC):
 
     @property
     def steps_per_meta_step(self) -> int:
-        """Environment steps of each agent, those for validation among them."""
+        """New environment steps of each agent, those for validation among them."""
         config = self.config
-        training = self.training.config.steps_per_update * config.inner_updates
+        updates = config.inner_updates - config.overlap
+        training = self.training.config.steps_per_update * updates
         return training + config.validation_rollout * config.validation_batch
+
+    @property
+    def steps_of_newborns(self) -> int:
+        """How many more an agent's first window has."""
+        return self.training.config.steps_per_update * self.config.overlap
 
     # --- Lifetimes -------------------------------------------------------------------------------
 
@@ -139,7 +113,7 @@ class Group(abc.ABC):
         train_key, value_key, env_key, budget_key = jax.random.split(key, 4)
         start = self.training.init(rule, train_key)
         value = MetaValue.create(self.task.observation, self._value_config, key=value_key)
-        budgets = jnp.asarray(self.config.budgets)
+        budgets = jnp.asarray(self.config.budgets or (FOREVER,))
         index = jax.random.categorical(budget_key, -jnp.log(budgets.astype(float)))
         return Member(
             lifetime=Lifetime(start.learner, value),
@@ -147,20 +121,28 @@ class Group(abc.ABC):
             validation_actors=self._validation_actors(start.learner.agent, env_key),
             age=jnp.zeros((), jnp.int32),
             budget=budgets[index],
+            recent=self._nothing_recent(rule, start.learner.agent) if self.config.overlap else None,
         )
+
+    def _nothing_recent(self, rule: Rule, agent: Agent) -> Recent:
+        blank = self.training.blank_rollout(agent, rule.context, batch=self.config.batch)
+        batches = jax.tree.map(lambda x: jnp.stack([x] * self.config.overlap), blank)
+        return Recent(batches, jnp.zeros((), bool))
 
     def _validation_actors(self, agent: Agent, key: PRNGKeyArray) -> Actors | None:
         """Fresh environments for validation."""
         return None
 
     def new_seat(self, rule: Rule, key: PRNGKeyArray) -> Seat:
-        """The first agents are taken to be of any age, so that they are not all reset at once."""
+        """The first agents are taken to be of any age, so that they are not all reset at once, if
+        agents are reset at all."""
         member_key, age_key, key = jax.random.split(key, 3)
         member = self.new_member(rule, member_key)
-        age = jax.random.randint(age_key, (), 0, member.budget)
-        member = eqx.tree_at(lambda m: m.age, member, age)
-        zero = jnp.zeros((), jnp.int32)
-        return Seat(member, self.meta_optimiser.init(rule), zero, jnp.zeros_like(zero), key)  # type: ignore[arg-type]
+        if self.config.budgets:
+            age = jax.random.randint(age_key, (), 0, member.budget)
+            member = eqx.tree_at(lambda m: m.age, member, age)
+        resets, skipped = (jnp.zeros((), jnp.int32) for _ in range(2))
+        return Seat(member, self.rule_optimiser.of_agent(rule), resets, skipped, key)
 
     def replace(self, rule: Rule, seats: Seat, over: Bool[Array, " agents"]) -> Seat:
         """Fresh agents on those seats whose agents' time is over.
@@ -185,18 +167,17 @@ class Group(abc.ABC):
         validation: Rollout,
         played: Metrics,
     ) -> tuple[Rule, Bool[Array, ""], Seat, Metrics]:
-        """The meta-gradient through recorded training, and what Adam makes of that."""
+        """The meta-gradient through recorded training, and what it adds to the rule's step."""
         result = meta_gradient(
             self.problem, rule, window, validation, mixed_mode=self.config.mixed_mode
         )
         good = all_finite((result.gradient, result.state, result.metrics))
-        nothing = jax.tree.map(jnp.zeros_like, rule)
-        gradient = choose(good, result.gradient, nothing)
-        update, optimiser_state = self.meta_optimiser.update(gradient, seat.optimiser_state)
-        update = choose(good, update, nothing)
-        optimiser_state = choose(good, optimiser_state, seat.optimiser_state)
-        member = eqx.tree_at(lambda m: m.lifetime, member, result.state)
-        metrics = result.metrics | played | {"meta_gradient_norm": norm(result.gradient)}
+        update, optimiser_state = self.rule_optimiser.contribution(
+            result.gradient, seat.optimiser_state, good
+        )
+        member = self._carried(member, window, result.state)
+        metrics = result.metrics | played | rewards_of(window.experience)
+        metrics |= {"meta_gradient_norm": norm(result.gradient)}
         seat = Seat(member, optimiser_state, seat.resets, seat.skipped + ~good, key)
         return update, good, seat, metrics
 
@@ -214,9 +195,25 @@ class Group(abc.ABC):
         }
         return RuleUpdate(total, jnp.sum(good)), seats, metrics
 
+    def _carried(self, member: Member, window: Window[Lifetime], after: Lifetime) -> Member:
+        """As the next window finds the agent: after this one or, if they overlap, where the next
+        one begins. What validation adds to the running moments of advantages is then left behind,
+        as it comes after that."""
+        if not self.config.overlap:
+            return eqx.tree_at(lambda m: m.lifetime, member, after)
+        begin = self.config.stride
+        lifetime = jax.tree.map(lambda x: x[begin], window.states).unpack()
+        recent = jax.tree.map(lambda x: x[begin:], window.experience)
+        known = jnp.ones((), bool)
+        return eqx.tree_at(
+            lambda m: (m.lifetime, m.recent), member, (lifetime, Recent(recent, known))
+        )
+
     def _lived(self, member: Member, world: World) -> Member:
         """A meta-step older, in the world as it is now."""
         age = member.age + self.steps_per_meta_step
+        if member.recent is not None:
+            age += jnp.where(member.recent.known, 0, self.steps_of_newborns)
         return eqx.tree_at(lambda m: (m.world, m.age), member, (world, age))
 
 
@@ -262,20 +259,39 @@ class JaxGroup(Group):
     def _train(
         self, rule: Rule, member: Member, play_key: PRNGKeyArray, validation_key: PRNGKeyArray
     ) -> tuple[Member, Window[Lifetime], Rollout, Metrics]:
-        """The inner updates, each on a batch played by the agent as it then is; the updated agent
-        plays the rollout for validation."""
+        """The inner updates, each on a batch played by the agent as it then is, unless the last
+        window had it already; the updated agent plays the rollout for validation."""
 
-        def play(world: World, lifetime: Lifetime, key: PRNGKeyArray):
+        def play(world: World, lifetime: Lifetime, part: tuple[PRNGKeyArray, Recent | None]):
+            key, before = part
             player = lifetime.learner.player(rule)
-            return self.training.play(player, world, key, context=rule.context)
+            new = self.training.play(player, world, key, context=rule.context)
+            if before is None:
+                return new
+            # Nothing was played: playing costs little, so that it is not worth a branch.
+            old = world, before.batches, jax.tree.map(jnp.zeros_like, new[2])
+            return choose(before.known, old, new)
 
         keys = jax.random.split(play_key, self.config.inner_updates)
+        parts = keys, self._known(member.recent)
         window, world, played = train(
-            self.problem, rule, member.lifetime, member.world, keys, play, self.config.record
+            self.problem, rule, member.lifetime, member.world, parts, play, self.config.record
         )
         player = window.final.learner.player(rule)
         member, validation = self._validate(rule, member, player, validation_key)
         return self._lived(member, world), window, validation, _totals(played)
+
+    def _known(self, recent: Recent | None) -> Recent | None:
+        """What is known of each batch of a window before it is played."""
+        if recent is None:
+            return None
+        new = self.config.stride
+
+        def padded(x: Array) -> Array:
+            return jnp.concatenate([x, jnp.zeros((new, *x.shape[1:]), x.dtype)])
+
+        old = jnp.arange(self.config.inner_updates) < self.config.overlap
+        return Recent(jax.tree.map(padded, recent.batches), old & recent.known)
 
     def _train_ahead(
         self, rule: Rule, member: Member, play_key: PRNGKeyArray, validation_key: PRNGKeyArray
@@ -367,25 +383,16 @@ class HostGroup(Group):
         return self.collectors
 
 
-def step_keys(seat: Seat) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:
-    """Of a meta-step: for training, for validation, and the seat's next."""
-    play_key, validation_key, key = jax.random.split(seat.key, 3)
-    return play_key, validation_key, key
-
-
 def _totals(played: Metrics) -> Metrics:
     return {name: jnp.sum(played[name]) for name in ("episodes", "episode_return")}
 
 
-@jax.jit
-def apply_updates(
-    rule: Rule, updates: list[RuleUpdate], learning_rate: Float[Array, ""] | float
-) -> Rule:
-    """The rule after a step along the mean of all agents' updates."""
-    agents = jnp.maximum(sum(u.agents for u in updates), 1)
-    scale = learning_rate / agents
-
-    def step(leaf, *totals):
-        return leaf - scale.astype(leaf.dtype) * sum(totals)
-
-    return jax.tree.map(step, rule, *(u.total for u in updates))
+def rewards_of(experience: Rollout) -> Metrics:
+    """Of all training batches of a window: the mean, and how many were good and bad."""
+    real = (~experience.seam).astype(experience.reward.dtype)
+    reward = experience.reward * real
+    return {
+        "reward": jnp.sum(reward) / jnp.maximum(jnp.sum(real), 1),
+        "positive_rewards": jnp.sum(reward > 0),
+        "negative_rewards": jnp.sum(reward < 0),
+    }

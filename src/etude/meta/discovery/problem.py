@@ -24,10 +24,10 @@ class Lifetime(eqx.Module):
 
 
 class UpdateRecord(eqx.Module):
-    """What the meta-loss wants to know of an agent update."""
+    """What the meta-loss wants to know of an agent update, and what is worth logging."""
 
     cost: Float[Array, "*N"]
-    loss: Float[Array, "*N"]
+    metrics: Metrics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +52,13 @@ class Discovery(Problem[Rule, Lifetime, UpdateRecord]):
         cost = rule.target_cost(targets, learner.rule_state, rollout)
         # The meta-value function does not depend on the rule: a reverse pass need not go there.
         value = jax.lax.stop_gradient(state.value)
-        value = value.update(learner.agent.logits(rollout), rollout)
+        value, of_value = value.update(learner.agent.logits(rollout), rollout)
         agent, optimiser_state, metrics = descend(
             rule, self.optimiser, learner, targets, rollout, gradient
         )
         lifetime = Lifetime(Learner(agent, optimiser_state, rule_state), value)
-        return lifetime, UpdateRecord(cost, metrics["loss"])
+        of_agent = {f"agent_{name}": x for name, x in metrics.items()}
+        return lifetime, UpdateRecord(cost, jax.lax.stop_gradient(of_agent | of_value))
 
     def outer(
         self, params: Rule, state: Lifetime, aux: UpdateRecord, experience: Rollout
@@ -65,9 +66,7 @@ class Discovery(Problem[Rule, Lifetime, UpdateRecord]):
         rule, validation = params, experience
         agent = state.learner.agent
         logits = agent.logits(validation)
-        evaluation = state.value.evaluate(logits, validation)
-        value = state.value.observe(evaluation, validation)
-        advantage = value.advantage.normalise(evaluation.advantage)
+        value, advantage, of_value = state.value.judge(logits, validation)
         pg_loss = -validation.mean(advantage * log_prob(logits[:-1], validation.action))
         bonus = validation.mean(entropy(logits[:-1]))
         reg_loss = (
@@ -78,11 +77,8 @@ class Discovery(Problem[Rule, Lifetime, UpdateRecord]):
             "pg_loss": pg_loss,
             "reg_loss": reg_loss,
             "entropy": bonus,
-            "value": jnp.mean(evaluation.value),
-            "advantage": validation.mean(evaluation.advantage),
-            "normalised_advantage": validation.mean(advantage),
-            "importance_weight": validation.mean(jnp.minimum(1.0, evaluation.rho)),
-            "agent_loss": jnp.mean(aux.loss),
+            **of_value,
+            **{name: jnp.mean(x) for name, x in aux.metrics.items()},
         }
         after = Lifetime(state.learner, value)
         return pg_loss + reg_loss, jax.lax.stop_gradient((after, metrics))

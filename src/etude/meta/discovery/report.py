@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,36 @@ from etude.runs.folder import Record
 
 Records = Sequence[Record]
 
-PANELS = "meta_loss pg_loss reg_loss", "meta_gradient_norm agent_loss", "age", "resets skipped"
-"""What is drawn together below the returns."""
+
+class Panel(NamedTuple):
+    """Metrics that are drawn together."""
+
+    about: str
+    names: str
+    log: bool = False
+
+
+PANELS = (
+    Panel("training batches", "reward"),
+    Panel("rewards per meta-step and agent", "positive_rewards negative_rewards"),
+    Panel("meta-loss", "meta_loss pg_loss reg_loss"),
+    Panel("norms of the rule's gradient and step", "meta_gradient_norm meta_update_norm", True),
+    Panel(
+        "the agents' losses",
+        "agent_loss agent_pi_loss agent_y_loss agent_z_loss agent_aux_loss agent_q_loss",
+        True,
+    ),
+    Panel(
+        "norms of the agents' gradients and steps", "agent_gradient_norm agent_update_norm", True
+    ),
+    Panel("entropies", "entropy agent_entropy agent_y_entropy agent_z_entropy"),
+    Panel("meta-value function", "value_loss value_gradient_norm td_rms", True),
+    Panel("its values and errors", "value td normalised_td"),
+    Panel("advantages", "advantage advantage_rms normalised_advantage importance_weight"),
+    Panel("age in environment steps", "age"),
+    Panel("agents", "resets skipped"),
+)
+"""What is drawn beside the returns; docs/reference/discovery-metrics.md explains all of it."""
 
 
 def describe(record: Record, meta_steps: int) -> str:
@@ -39,8 +67,8 @@ def describe(record: Record, meta_steps: int) -> str:
 def plot_discovery(records: Records, path: Path) -> None:
     """The population's returns, the checks against the baseline, losses, gradients, lives."""
     steps = [r["updates"] for r in records]
-    with figure_file(path, (10.0, 10.0), (3, 2)) as axes:
-        population, checks, *others = axes.flat
+    with figure_file(path, (18.0, 14.0), (5, 3)) as axes:
+        population, checks, *others = np.ravel(axes)
         for name in records[0]["returns"] if records else []:
             population.plot(
                 steps, np.array([r["returns"][name] for r in records], float), label=name
@@ -53,11 +81,22 @@ def plot_discovery(records: Records, path: Path) -> None:
             if baseline is not None:
                 checks.axhline(baseline, color=color, linestyle=":", linewidth=1)
         tidy(checks, "meta-steps", "return of fresh agents (dotted: actor-critic)")
-        for ax, names in zip(others, PANELS, strict=True):
-            for name in names.split():
-                ax.plot(steps, [r.get(name) for r in records], label=name.replace("_", " "))
-            tidy(ax, "meta-steps", "")
-        axes[1, 1].set_yscale("log")
+        for ax, panel in zip(others, PANELS, strict=False):
+            _draw_panel(ax, steps, records, panel)
+        for ax in others[len(PANELS) :]:
+            ax.set_axis_off()
+
+
+def _draw_panel(ax: Any, steps: list[int], records: Records, panel: Panel) -> None:
+    """Only what this rule and this version of the run have logged."""
+    for name in panel.names.split():
+        if any(r.get(name) is not None for r in records):
+            values = np.array([r.get(name) for r in records], float)
+            ax.plot(steps, values, label=name.replace("_", " "))
+    if panel.log and ax.lines:
+        ax.set_yscale("log")
+    ax.set_title(panel.about, fontsize="medium")
+    tidy(ax, "meta-steps", "")
 
 
 def plot_checks(runs: Sequence[Records], path: Path) -> None:

@@ -18,9 +18,11 @@ from etude.envs import Task
 from etude.errors import UserError
 from etude.meta.discovery.check import Check, Outcomes, score
 from etude.meta.discovery.config import DiscoverConfig
-from etude.meta.discovery.population import Group, HostGroup, Seat, apply_updates
+from etude.meta.discovery.population import Group, HostGroup
 from etude.meta.discovery.report import describe, plot_discovery
+from etude.meta.discovery.rule_optimiser import RuleOptimiser
 from etude.meta.discovery.saved import read_config
+from etude.meta.discovery.seats import Seat
 from etude.rules import Rule
 from etude.rules.disco.rule import Disco, DiscoConfig
 from etude.runs.folder import RunFolder
@@ -41,6 +43,8 @@ class DiscoveryState(eqx.Module):
     best_step: Int[Array, ""]
     barren: Int[Array, ""]
     """Meta-steps in a row in which no agent's meta-gradient was finite."""
+    optimiser_state: PyTree[Array]
+    """Of the Adam that all agents share; None if each has its own."""
 
 
 BARREN = 10
@@ -110,33 +114,43 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     ) -> tuple[DiscoveryState, dict[str, PyTree]]:
         rows = []
         for meta_step in range(done, done + number):
-            state, metrics = self._meta_step(state, self.config.meta_learning_rate_at(meta_step))
-            rows.append(metrics)
+            state, row = self._meta_step(state, self.config.meta_learning_rate_at(meta_step))
+            rows.append(row)
         if int(state.barren) >= BARREN:
             raise UserError(
                 f"In {BARREN} meta-steps no agent had a finite meta-gradient, so that there is "
                 "nothing to learn from: look at the environments' rewards, or lower "
                 "--learning-rate."
             )
-        played = jax.tree.map(lambda *xs: np.stack(xs), *jax.device_get(rows))
+        metrics = jax.tree.map(lambda *xs: np.stack(xs), *jax.device_get(rows))
         state, checked = self._checked(state, done + number)
-        return state, {"played": played, "checked": checked}
+        return state, metrics | {"checked": checked}
 
     def joined(self, pieces: list[dict[str, PyTree]]) -> dict[str, PyTree]:
-        played = super().joined([{"played": piece["played"]} for piece in pieces])
-        return pieces[-1] | played  # only the last can have been checked
+        by_step = [{k: x for k, x in piece.items() if k != "checked"} for piece in pieces]
+        return pieces[-1] | super().joined(by_step)  # only the last can have been checked
 
     def record(self, state: DiscoveryState, metrics: dict[str, PyTree], done: int) -> Record:
         played: dict[str, dict[str, np.ndarray]] = metrics["played"]
         shown = [key for key in next(iter(played.values())) if key not in HIDDEN]
         means = {key: [_mean_of_finite(x[key]) for x in played.values()] for key in shown}
         return {
-            "steps": done * sum(g.steps_per_meta_step * n for g, n in self._seating),
+            "steps": self._steps(played, done),
             "returns": {name: _mean_return(x) for name, x in played.items()},
             **{key: float(np.mean(x)) for key, x in means.items()},
+            "meta_update_norm": float(np.mean(metrics["moved"])),
             **{key: int(sum(x[key][-1].sum() for x in played.values())) for key in COUNTS},
             **metrics["checked"],
         }
+
+    def _steps(self, played: dict[str, dict[str, np.ndarray]], done: int) -> int:
+        """Environment steps of all agents that there were."""
+        steps = 0
+        for group, seats in self._seating:
+            last = jax.tree.map(lambda x: x[-1], played[group.task.name])
+            born = seats + int(np.sum(last["resets"] - last["over"]))  # and played since
+            steps += seats * done * group.steps_per_meta_step + born * group.steps_of_newborns
+        return steps
 
     def learned(self, state: DiscoveryState) -> PyTree:
         return state.rule, [seats.member.lifetime for seats in state.seats]
@@ -219,7 +233,15 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
             seats.append(jax.vmap(group.new_seat, in_axes=(None, 0))(self.start, keys))
         rule, best = (jax.tree.map(jnp.copy, self.start) for _ in range(2))
         best_step, barren = (jnp.zeros((), jnp.int32) for _ in range(2))
-        return DiscoveryState(rule, tuple(seats), best, jnp.asarray(-jnp.inf), best_step, barren)
+        return DiscoveryState(
+            rule=rule,
+            seats=tuple(seats),
+            best=best,
+            best_score=jnp.asarray(-jnp.inf),
+            best_step=best_step,
+            barren=barren,
+            optimiser_state=self._rule_optimiser.shared(self.start),
+        )
 
     def _lower(self) -> list[dict[str, Lowered]]:
         seats = self.shapes().seats
@@ -235,10 +257,20 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     def _replace(self) -> list[Callable[..., Seat]]:
         return [jax.jit(group.replace, donate_argnums=1) for group in self.groups]
 
+    @property
+    def _rule_optimiser(self) -> RuleOptimiser:
+        return RuleOptimiser.create(self.config)
+
+    @cached_property
+    def _step_rule(self) -> Callable[..., tuple[Rule, PyTree, Array]]:
+        return jax.jit(self._rule_optimiser.step)
+
     def _meta_step(
         self, state: DiscoveryState, learning_rate: float
-    ) -> tuple[DiscoveryState, dict[str, Metrics]]:
-        updates, after, metrics = [], [], {}
+    ) -> tuple[DiscoveryState, dict[str, PyTree]]:
+        """The state after a meta-step; what was played by environment, and how far the rule
+        moved."""
+        updates, after, played = [], [], dict[str, Metrics]()
         groups = zip(self.groups, self._compiled, self._replace, state.seats, strict=True)
         for group, programs, replace, seats in groups:
             update, seats, logged = group.meta_step(programs, state.rule, seats)
@@ -247,10 +279,15 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
                 group.replaced(logged["over"])
             updates.append(update)
             after.append(seats)
-            metrics[group.task.name] = logged
-        rule = apply_updates(state.rule, updates, learning_rate)
+            played[group.task.name] = logged
+        rule, optimiser_state, moved = self._step_rule(
+            state.rule, updates, state.optimiser_state, learning_rate
+        )
         barren = jnp.where(sum(u.agents for u in updates) > 0, 0, state.barren + 1)
-        return dataclasses.replace(state, rule=rule, seats=tuple(after), barren=barren), metrics
+        state = dataclasses.replace(
+            state, rule=rule, seats=tuple(after), barren=barren, optimiser_state=optimiser_state
+        )
+        return state, {"played": played, "moved": moved}
 
     # --- Checks ----------------------------------------------------------------------------------
 
