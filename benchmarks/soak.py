@@ -3,9 +3,10 @@
     python -m benchmarks.soak --minutes 60
 
 Starts a training in JAX and one on a simulator outside it (in a process of its own), side by side,
-and from their first checkpoints on looks at them every so often, prints a table, stops them as a cluster would, and gives a verdict: at
-the end, resident memory is at most 1.05 times what it was after a sixth of the time, there are no
-more open files, and the checkpoint is no larger. Needs /proc, that is, Linux.
+looks at them every so often from their first checkpoints on, prints a table, stops them as a
+cluster would, and gives a verdict: at the end, resident memory is at most 1.05 times what it was
+after a sixth of the time, there are no more open files, and the checkpoint is no larger. Needs
+/proc, that is, Linux.
 """
 
 import argparse

@@ -111,6 +111,9 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, here, t
     assert (run / "play.gif").read_bytes()[:3] == b"GIF" and "▀" in played.stdout
     again = here("train", "--resume", "run")
     assert again.returncode == 0 and "final return" in again.stdout
+    assert "Wrote run/report.html" in here("report", "run").stdout
+    page = (run / "report.html").read_text()
+    assert "etude train --env catch:rows=4,columns=3" in page and "image/gif" in page
 
 
 @pytest.mark.parametrize(
@@ -147,6 +150,10 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, here, t
         (["train", "--rule", "/"], "/ holds no rule.npz, as runs of etude train and discover do"),
         (["plot", "nowhere"], "not a run folder"),
         (["plot"], "run"),
+        (["report"], "Name one or more folders"),
+        (["report", "nowhere"], "There is no folder nowhere"),
+        (["report", "nowhere", "--watch", "--out", "a.html"], "does not go with --out"),
+        (["report", "nowhere", "--watch", "--port", "70000"], "--port must be from 0 to 65535"),
         (["adapt", "--tasks", "catch"], "catch is one task, not a distribution"),
         (["adapt", "--algo", "mamml"], "mamml"),
         (["adapt", "--algo", "maml", "--cell", "lstm"], "maml has no setting cell"),
@@ -214,7 +221,8 @@ import sys
 import etude, etude.adaptation.config, etude.core.config, etude.meta.discovery.config
 import etude.training.config, etude.training.presets
 from etude.cli import commands
-for command in [], *([x] for x in "train discover adapt reproduce envs rules plot play".split()):
+names = "train discover adapt compare reproduce envs rules plot play"
+for command in [], *([x] for x in names.split()):
     sys.argv = ["etude", *command, "--help"]
     try:
         commands.main()
@@ -238,6 +246,8 @@ print("heavy:", {"jax", "gymnax", "numpy", "matplotlib"} & sys.modules.keys())
         ["train", "--env", "katch"],
         ["train", "--rule", "dsco103"],
         ["discover", "--envs", "katch"],
+        ["compare", "--envs", "catch,katch"],
+        ["compare", "--envs", "catch", "--rules", "ppo,dsco103"],
         ["train", "--resume", "nowhere"],
     ],
 )
@@ -274,7 +284,9 @@ def heavy(code, environment, folder) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("command", ["train", "discover", "adapt", "reproduce", "plot", "play"])
+@pytest.mark.parametrize(
+    "command", ["train", "discover", "adapt", "compare", "reproduce", "plot", "play"]
+)
 def test_help_says_what_happens_by_default(command, here):
     text = " ".join(here(command, "--help").stdout.replace("│", " ").split())
     assert "None" not in text and "options options" not in text and "False" not in text

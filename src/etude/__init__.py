@@ -8,7 +8,18 @@ from etude._process import keep_freed_memory, run_small_programs_at_once
 if TYPE_CHECKING:
     __version__: str
     from etude import envs, rules
-    from etude.api import Compared, Loaded, adapt, compare, discover, load, resume, train
+    from etude.api import (
+        Compared,
+        Loaded,
+        Tuned,
+        adapt,
+        compare,
+        discover,
+        load,
+        resume,
+        train,
+        tune,
+    )
     from etude.core.agent import Agent, Heads
     from etude.core.config import NetworkConfig
     from etude.core.learner import Learner, update
@@ -34,6 +45,7 @@ __all__ = [
     "TrainPlan",
     "TrainRequest",
     "TrainedAgent",
+    "Tuned",
     "UserError",
     "adam",
     "adapt",
@@ -44,11 +56,15 @@ __all__ = [
     "resume",
     "rules",
     "train",
+    "tune",
     "update",
 ]
 
 _HOMES = {
-    "api": ("Compared", "Loaded", "adapt", "compare", "discover", "load", "resume", "train"),
+    "api": (
+        *("Compared", "Loaded", "Tuned"),
+        *("adapt", "compare", "discover", "load", "resume", "train", "tune"),
+    ),
     "core.agent": ("Agent", "Heads"),
     "core.config": ("NetworkConfig",),
     "core.learner": ("Learner", "update"),

@@ -34,6 +34,8 @@ from etude.training.planning import plan_named, read_plan
 from etude.training.presets import resolve
 from etude.training.run import TrainResult, TrainRun
 from etude.training.trained import TrainedAgent
+from etude.tuning import run as tuning
+from etude.tuning.config import TuneConfig
 
 OnRecord = Callable[[Record], None]
 """Called with each record that goes to the curve."""
@@ -187,6 +189,45 @@ def compare(
         return Compared(
             str(folder.path), comparing.execute(comparison, folder, places, on_progress)
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """What a search for settings has come to."""
+
+    path: str
+    summary: Record
+    """As in `summary.json` of its folder."""
+
+    @property
+    def preset(self) -> str:
+        """The file with the best settings: `etude.train(preset=…)`."""
+        return str(Path(self.path) / tuning.BEST)
+
+
+def tune(
+    env: str = TuneConfig.env,
+    rule: str = TuneConfig.rule,
+    *,
+    out: str | None = None,
+    processes: int | None = None,
+    on_progress: Callable[[Record], None] = lambda record: None,
+    **settings: object,
+) -> Tuned:
+    """Searches for settings of training and of a rule; `settings` are the fields of `TuneConfig`.
+
+    Args:
+        env: An environment, several with commas between, the name of a suite, or a file.
+        rule: The rule by its name; settings that follow are kept as they are.
+        out: Folder of the search, as by `etude tune --out`.
+        processes: How many trainings run at once; by default one per core.
+        on_progress: Told how many candidates are done (`updates`), in how many `steps`.
+    """
+    tuning.require_optuna()
+    places = LocalPlaces(processes)
+    config = make_config(TuneConfig, "etude.tune", env=env, rule=rule, **settings)
+    folder = tuning.start(config, out)
+    return Tuned(str(folder.path), tuning.execute(config, folder, places, on_progress))
 
 
 def resume(

@@ -209,6 +209,9 @@ def is_seed(x: int) -> bool:
 
 
 SEED_RANGE = "from 0 to 4294967295"
+TUNING_SEEDS = 1_000_000
+"""Settings are chosen on seeds from here on, and shown on those below: `etude tune` refuses the
+latter, comparisons refuse the former."""
 _RANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "seed": (is_seed, SEED_RANGE),
     "share": (lambda x: 0 <= x <= 1, "from 0 to 1"),

@@ -1,9 +1,22 @@
 """Numbers and settings in words."""
 
+from collections.abc import Mapping
+
 
 def count(number: int, what: str) -> str:
     """`1 seed`, `2,000 seeds`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def figure(x: float | None) -> str:
+    """Three digits of a number; whole numbers in full."""
+    if x is None:
+        return "–"
+    return f"{x:,.0f}" if abs(x) >= 1000 and float(x).is_integer() else f"{x:.3g}"
+
+
+def interval(score: Mapping[str, float | None]) -> str:
+    return f"{figure(score['low'])} to {figure(score['high'])}"
 
 
 def as_words(value: object) -> str:

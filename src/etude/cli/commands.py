@@ -1,9 +1,8 @@
-"""The command line: `train`, `discover`, `adapt`, `compare`, `reproduce`, `envs`, `rules`, `plot`,
-`play`."""
+"""The command line: `train`, `discover`, `adapt`, `compare`, `tune`, `reproduce`, `envs`, `rules`,
+`plot`, `play`, `report`."""
 
 import dataclasses
 import os
-import shlex
 import sys
 import time
 import traceback
@@ -23,9 +22,10 @@ from etude.cli.numbers import Whole
 from etude.cli.options import RunOptions, refuse_flags_but
 from etude.cli.source import classes_in, fields_in, first_line
 from etude.cli.streams import files_matter
+from etude.cli.tuning import tune
 from etude.errors import UserError, did_you_mean, reason
 from etude.meta.discovery.config import DiscoverConfig
-from etude.settings import SEED_RANGE, Settings, is_seed
+from etude.settings import SEED_RANGE, TUNING_SEEDS, Settings, is_seed
 from etude.text import count, duration
 from etude.training.config import TrainRequest
 from etude.training.presets import default_of
@@ -143,9 +143,7 @@ def _test_adaptation(path: str, given: Settings, of_run: Settings) -> None:
 
 
 app.command(compare)
-
-MOST_SEED = 1_000_000
-"""Of a reproduction, which makes seeds of its own from it."""
+app.command(tune)
 
 
 @app.command
@@ -170,6 +168,7 @@ def reproduce(
     from etude.cli.terminal import print_experiments, print_verdicts, say
     from etude.experiments import EXPERIMENTS, Options, write
     from etude.runs.folder import RunFolder
+    from etude.runs.provenance import command_line
 
     if list_ or not name:
         print_experiments(EXPERIMENTS)
@@ -180,15 +179,15 @@ def reproduce(
     seeds = EXPERIMENTS[name].seeds if seeds is None else seeds
     if seeds < 2:
         raise UserError("--seeds must be at least 2, for there to be an interval.")
-    if not 0 <= seed < MOST_SEED:
-        raise UserError(f"--seed must be from 0 to {MOST_SEED - 1:,}, not {seed}.")
+    if not 0 <= seed < TUNING_SEEDS:
+        raise UserError(f"--seed must be from 0 to {TUNING_SEEDS - 1:,}, not {seed}.")
     from etude.cli.running import reproduced
 
     files_matter()
     folder = RunFolder.create(out, f"reproduce-{name}")
     options, started = Options(quick, seeds, seed), time.monotonic()
     result = reproduced(lambda: EXPERIMENTS[name].run(options, say), folder)
-    write(result, name, options, folder)
+    write(result, name, options, folder, command_line())
     if not quick:
         print_verdicts(result.verdicts)
     for note in result.notes:
@@ -237,7 +236,7 @@ def list_rules() -> None:
 
 @app.command
 def plot(runs: tyro.conf.Positional[tuple[str, ...]], out: str = "curves.png") -> None:
-    """Overlay the learning curves of runs.
+    """Draw the learning curves of runs, a panel per environment.
 
     Args:
         runs: Run folders.
@@ -249,7 +248,8 @@ def plot(runs: tyro.conf.Positional[tuple[str, ...]], out: str = "curves.png") -
     if not runs:
         raise UserError("Name one or more run folders to plot.")
     files_matter()
-    plot_folders(runs, Path(os.path.realpath(out)))
+    for undrawn in plot_folders(runs, Path(os.path.realpath(out))):
+        say(f"Note: {undrawn}")
     say(f"Wrote {out}")
 
 
@@ -290,6 +290,43 @@ def play(
     say(play_run(run, out, episodes, seed, agent, greedy, show))
 
 
+@app.command
+def report(
+    paths: tyro.conf.Positional[tuple[str, ...]],
+    out: Annotated[str | None, no_default("report.html in the folder, or here if several")] = None,
+    watch: Annotated[bool, no_default("no")] = False,
+    port: int = 8321,
+) -> None:
+    """One HTML page about runs, or reproductions: settings, curves, film, verdicts, versions.
+
+    It holds all it needs: no network is used to open it.
+
+    Args:
+        paths: Run folders, or folders of `etude reproduce`.
+        out: Where the page goes.
+        watch: Serve the page to this machine alone while runs go on; it refreshes itself.
+        port: Where it is served; 0 takes any that is free.
+    """
+    if not paths:
+        raise UserError("Name one or more folders to report on.")
+    if watch and out is not None:
+        raise UserError("--watch serves the page and writes none: it does not go with --out.")
+    if not 0 <= port < 2**16:
+        raise UserError(f"--port must be from 0 to {2**16 - 1}, not {port}.")
+    from etude.cli.terminal import say
+
+    if watch:
+        from etude import stopping
+        from etude.report.serve import serve
+
+        with stopping.telling(say, "\nNo longer served."):
+            return serve(paths, port, lambda url: say(f"{url} shows it. Ctrl-C ends it."))
+    files_matter()
+    from etude.report.write import write_report
+
+    say(f"Wrote {write_report(paths, out)}")
+
+
 def _configure_jax() -> None:
     """Keeps compiled programs between runs, so that a second start takes seconds. JAX reads this
     when it is imported."""
@@ -307,8 +344,9 @@ def main() -> None:
         refuse_others_words(sys.argv[1:])
         app.cli(prog="etude", description="Learn how to learn.", config=style)
     except plugins.UntrustedError as error:
-        command = shlex.join(["etude", *sys.argv[1:], "--trust"])
-        fail(f"{error.what} If you trust it: {command}", error)
+        from etude.runs.provenance import command_line
+
+        fail(f"{error.what} If you trust it: {command_line()} --trust", error)
     except UserError as error:
         fail(str(error), error)
     except Exception as error:

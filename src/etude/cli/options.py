@@ -50,7 +50,8 @@ class RunOptions:
                 )
 
 
-OF_THE_COMMAND = {"resume", "dry_run", "checkpoint_seconds", "grace", "trust", "force", *LOGGERS}
+OF_THE_COMMAND = {"resume", "dry_run", "checkpoint_seconds", "grace", "trust", *LOGGERS}
+OF_THE_COMMAND |= {"processes", "force"}
 """Those that say nothing about the run itself."""
 
 

@@ -19,6 +19,7 @@ from etude.meta.discovery.run import start_maker
 from etude.runs import estimates
 from etude.runs.folder import RunFolder
 from etude.runs.lifecycle import execute, start
+from etude.runs.provenance import command_line
 from etude.runs.run import Run
 from etude.settings import Settings
 from etude.text import count
@@ -32,7 +33,7 @@ def run(kind: str, config: object, options: RunOptions, end: int | None) -> None
     with estimates.forcing(options.force):
         if options.resume is None:
             run = kinds.class_called(kind).create(config)
-            folder = start(run, options.out)
+            folder = start(run, options.out, command_line())
         else:
             run, folder = reopen(options.resume, end)
     say(f"Run folder: {folder.path}")

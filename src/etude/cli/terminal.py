@@ -1,6 +1,6 @@
 """What the command line prints: sentences, and tables of what came out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -10,9 +10,10 @@ from rich.table import Table
 from etude.cli.source import classes_in, first_line
 from etude.envs.catalogue import Listed, Suite, how_to_install
 from etude.errors import UserError
+from etude.runs import results
 from etude.runs.folder import Record, RunFolder
 from etude.settings import Settings
-from etude.text import as_words, count, duration, speed
+from etude.text import as_words, count, duration, figure, interval, speed
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -47,53 +48,29 @@ def print_table(
 
 
 def print_training(summary: Record, folder: RunFolder) -> None:
-    final = summary["final_return"]
-    rows = {"final return": "no episode ended"}
-    if final["mean"] is not None:
-        over = "over seeds and episodes" if summary["seeds"] > 1 else "over episodes of one seed"
-        rows["final return"] = f"{_figure(final['mean'])} (95% interval {over}: {_interval(final)})"
-        if summary["seeds"] > 1:
-            rows["by seed"] = ", ".join(_figure(x) for x in final["per_seed"] if x is not None)
-    if evaluation := summary.get("evaluation"):
-        over = count(evaluation["episodes"], "episode")
-        for mode in ("sampled", "greedy"):
-            by_seed = ", ".join(map(_figure, evaluation[mode]))
-            rows[f"evaluated, {mode}"] = f"{by_seed} ({over} each)"
-    for name, by_seed in summary.get("outcomes", {}).items():
-        rows[escape(name)] = ", ".join(_figure(x) for x in by_seed)
-    rows |= {
-        "environment steps": f"{summary['environment_steps']:,} per seed",
-        "updates": f"{summary['updates']:,}",
-        "time": duration(summary["seconds"]),
-        "speed": speed(summary["steps_per_second"], summary["seeds"]),
-        "parameters": f"sha256 {summary['params_sha256'][:16]}…",
-        "run folder": escape(str(folder.path)),
-    }
+    rows = {escape(name): value for name, value in results.of_training(summary).items()}
+    rows["run folder"] = escape(str(folder.path))
     print_table(rows.items(), padding=(0, 2, 0, 0))
 
 
 def print_discovery(summary: Record, folder: RunFolder) -> None:
     if check := summary["final_check"]:
         say("Fresh agents, all on the same seeds, which had no part in the choice of the rule:")
-        header = "fresh agents in,untrained,first rule,rule kept,95% interval,actor-critic"
-        rows = []
-        for name, kept in check["returns"].items():
-            others = ("untrained", "start", "baseline")
-            untrained, first, baseline = (_figure(check[x][name]["mean"]) for x in others)
-            rows.append((name, untrained, first, _figure(kept["mean"]), _interval(kept), baseline))
-        print_table(rows, *header.split(","))
+        rows = [
+            (escape(env), *(figure(x["mean"]) for x in by.values()), interval(by["rule kept"]))
+            for env, by in results.of_discovery(check)
+        ]
+        print_table(rows, "fresh agents in", *results.JUDGED.values(), "95% interval of rule kept")
     say(f"Time: {duration(summary['seconds'])}, {summary['environment_steps']:,} steps.")
     say(f"The rule of meta-step {summary['best_meta_step']:,} is kept. Use it with:")
     say(f"  etude train --rule {folder.path}")
 
 
 def print_scores(scores: Record) -> None:
-    rows = {"before adapting": scores["before"], "after adapting": scores["after"]}
-    if scores["before"] == scores["after"]:  # all that there is is one episode
-        rows = {"in a trial": scores["after"]}
+    rows = results.of_adaptation(scores).items()
     over = "seeds" if len(scores["after"].get("per_seed", [])) > 1 else "tasks, of one seed"
     print_table(
-        ((label, _figure(score["mean"]), _interval(score)) for label, score in rows.items()),
+        ((label, figure(score["mean"]), interval(score)) for label, score in rows),
         f"on {count(scores['fresh_tasks'], 'fresh task')}",
         "return",
         f"95% interval over {over}",
@@ -120,7 +97,7 @@ def print_comparison(summary: Record, folder: RunFolder) -> None:
     if aggregate["over"]:
         say(f"\nNormalised scores over {count(len(aggregate['over']), 'environment')}:")
         rows = (
-            (escape(rule), _figure(x["value"]), _interval(x), aggregate["against_best"][rule])
+            (escape(rule), figure(x["value"]), interval(x), aggregate["against_best"][rule])
             for rule, x in aggregate["iqm"].items()
         )
         print_table(rows, "rule", "interquartile mean", "95% interval", "")
@@ -129,8 +106,8 @@ def print_comparison(summary: Record, folder: RunFolder) -> None:
         rows = (
             (
                 escape(f"{x['rule']} over {x['over']}"),
-                _figure(x["value"]),
-                _interval(x),
+                figure(x["value"]),
+                interval(x),
                 x["verdict"],
             )
             for x in aggregate["improvement"]
@@ -149,20 +126,12 @@ def _score(cell: Record, measure: str) -> str:
     scores = cell["scores"][measure]
     if scores is None:
         return "no episode ended"
-    mean = _figure(sum(scores) / len(scores))
-    return f"{mean} ({_figure(min(scores))} to {_figure(max(scores))})"
+    mean = figure(sum(scores) / len(scores))
+    return f"{mean} ({figure(min(scores))} to {figure(max(scores))})"
 
 
 PRINT = {"train": print_training, "discover": print_discovery, "adapt": print_adaptation}
 """How the summary of a run is printed, by the command that it belongs to."""
-
-
-def _figure(x: float | None) -> str:
-    return "–" if x is None else f"{x:.3g}"
-
-
-def _interval(score: Mapping[str, float | None]) -> str:
-    return f"{_figure(score['low'])} to {_figure(score['high'])}"
 
 
 def print_experiments(experiments: "dict[str, Experiment]") -> None:
@@ -171,7 +140,7 @@ def print_experiments(experiments: "dict[str, Experiment]") -> None:
 
 
 def print_verdicts(verdicts: "list[Verdict]") -> None:
-    rows = ((x.claim, _figure(x.figure), _interval(vars(x)), x.verdict) for x in verdicts)
+    rows = ((x.claim, figure(x.figure), interval(vars(x)), x.verdict) for x in verdicts)
     print_table(rows, "claim", "ours", "95% interval over seeds", "verdict")
 
 

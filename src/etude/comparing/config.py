@@ -4,7 +4,7 @@ import dataclasses
 from typing import Literal
 
 from etude.errors import UserError
-from etude.settings import check, split_specs
+from etude.settings import TUNING_SEEDS, check, split_specs
 
 Equal = Literal["steps", "updates", "seconds"]
 
@@ -40,6 +40,11 @@ class CompareConfig:
 
     def __post_init__(self):
         check(self, count="steps seeds eval_episodes", seed="seed", cost="seconds")
+        if self.seed >= TUNING_SEEDS:
+            raise UserError(
+                f"--seed must be below {TUNING_SEEDS}, not {self.seed}: settings are tuned on "
+                "those from there on."
+            )
         if (self.equal == "seconds") != (self.seconds > 0.0):
             raise UserError("--equal seconds and --seconds go together: neither says enough alone.")
         names = split_specs(self.rules)

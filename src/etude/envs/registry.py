@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from etude import plugins
+from etude.core.observations import Symbols
 from etude.envs.catalogue import (
     GYMNAX,
     OURS,
@@ -218,7 +219,7 @@ def checked(spec: str, env: Playable, params: PyTree) -> JaxTask:
         raise UserError(f"{spec!r} observes shapes {shapes[0]} at reset but {shapes[1]} in `step`.")
     if not shapes[0]:
         raise UserError(f"{spec!r} has nothing to observe.")
-    return JaxTask(spec, int(space.n), observation, env, params)
+    return JaxTask(spec, int(space.n), _with_symbols(env, params, observation), env, params)
 
 
 TRUTH: tuple[Any, ...] = (jnp.bool_, jnp.integer)
@@ -235,3 +236,30 @@ def _require_kinds(spec: str, observation: PyTree, reward: Any, *ends: Any) -> N
         found = jnp.result_type(value)
         if not any(jnp.issubdtype(found, kind) for kind in kinds):
             raise UserError(f"{spec!r} must give its {name} as {what}, not {found.name}.")
+
+
+MOST_SYMBOLS = 64
+"""Of whole numbers in a range, so many may be names of things, like places; more are amounts."""
+
+
+def _with_symbols(env: Playable, params: PyTree, observation: PyTree) -> PyTree:
+    """Marks a number that is an index (of a cell, or a row and a column), or a few of them, as
+    symbols: agents see one-hot what as an amount would tell them next to nothing."""
+    make_space = getattr(env, "observation_space", None)
+    is_array = isinstance(observation, jax.ShapeDtypeStruct)
+    if make_space is None or not is_array or observation.ndim > 1:
+        return observation
+    try:
+        number = _symbols_in(make_space(params))
+    except Exception:  # the user's code may raise anything; that it is there at all is optional
+        return observation
+    is_index = jnp.issubdtype(observation.dtype, jnp.integer) and number
+    return Symbols(observation.shape, observation.dtype, number) if is_index else observation
+
+
+def _symbols_in(space: Any) -> int:
+    """How many there are in a space of gymnax: all of `Discrete`, those of a narrow `Box`; or 0."""
+    if isinstance(getattr(space, "n", None), int):
+        return space.n
+    low, high = jnp.min(space.low), jnp.max(space.high)
+    return int(high) + 1 if low >= 0 and high < MOST_SYMBOLS else 0

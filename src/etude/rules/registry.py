@@ -111,6 +111,11 @@ def maker(spec: str, observation: PyTree = None) -> Callable[[PRNGKeyArray], Rul
     return lambda key: _create(kind, config, key)
 
 
+def class_named(spec: str) -> type[Rule]:
+    """The class of the rule that a spec names, which is not made."""
+    return _class_of(kind_called(names.kind_named(spec)))
+
+
 # --- From a rule to its kind ----------------------------------------------------------------------
 
 

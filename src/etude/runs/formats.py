@@ -1,7 +1,7 @@
 """What the files of a run folder hold, as far as anything reads it: types that the reader checks.
 They may hold more."""
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 ByName = dict[str, float | None]
 Line = list[float | None]
@@ -195,13 +195,81 @@ class CompareSummary(TypedDict):
     seconds: float
 
 
+class Contender(TypedDict):
+    name: str
+    score: float | None
+    again: float | None
+    layer: dict[str, Any]
+    """Settings, as in a preset."""
+
+
+class TuneSummary(TypedDict):
+    chosen: str
+    """The name of a contender."""
+    score: float | None
+    defaults: float | None
+    contenders: list[Contender]
+    importances: dict[str, float]
+    trials: dict[str, int]
+    """How many, by how they ended."""
+    seconds: float
+    environment_steps: int
+
+
 SUMMARIES: dict[str | None, Any] = {
     "train": TrainSummary,
     "online": TrainSummary,
     "discover": DiscoverSummary,
     "adapt": AdaptSummary,
     "compare": CompareSummary,
+    "tune": TuneSummary,
 }
+
+
+class Verdict(TypedDict):
+    claim: str
+    figure: float | None
+    low: float | None
+    high: float | None
+    verdict: Literal["holds", "does not hold", "cannot be told"]
+
+
+class PanelLine(TypedDict):
+    x: Line
+    by_seed: list[Line]
+
+
+class Panel(TypedDict):
+    """One plot of a reproduction."""
+
+    title: str
+    x_label: NotRequired[str]
+    y_label: NotRequired[str]
+    lines: dict[str, PanelLine]
+    levels: ByName
+    bars: dict[str, Line]
+
+
+class Made(TypedDict):
+    """What made a folder."""
+
+    command: str | None
+    at: str
+    versions: dict[str, str]
+    machine: dict[str, str | int | None]
+
+
+class ReproductionSummary(TypedDict):
+    """Of a folder that has no settings but these."""
+
+    experiment: str
+    quick: bool
+    seeds: int
+    seed: int
+    notes: list[str]
+    verdicts: list[Verdict]
+    panels: list[Panel]
+    made: NotRequired[Made]
 
 
 def form_of(value: object) -> object:

@@ -8,11 +8,11 @@ from typing import Literal, TypeVar
 
 from etude.core.config import ConvKind, Memory, NetworkConfig, Optimiser
 from etude.errors import UserError, reason
+from etude.ranges import Choice, Ranges, Span
 from etude.settings import Settings, check, flag, lists_to_tuples
 
 Config = TypeVar("Config")
 Schedule = Literal["constant", "cosine"]
-Preset = Literal["laptop", "paper"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,9 +48,9 @@ class TrainPlan:
     rule: str = "disco103"
     """Update rule, with settings if any: disco103, actor_critic, actor_critic:discount=0.9, ppo,
     policy_gradient, disco, a rule file, or your own as module:Class. `etude rules` lists them."""
-    preset: Preset = "laptop"
-    """What settings are if nothing else says: those that learn on a laptop, or those of the DiscoRL
-    paper, for the suites it names."""
+    preset: str = "laptop"
+    """What settings are if nothing else says: laptop has those that learn on one, paper those of
+    the DiscoRL paper, for the suites it names; or a file, as etude tune writes it."""
     steps: int = 500_000
     """Environment steps per seed, over all its parallel environments."""
     seed: int = 0
@@ -223,6 +223,25 @@ def _defaults(plan: type) -> Settings:
 ONLINE_SETTINGS = tuple(field.name for field in dataclasses.fields(OnlinePlan))
 BASE, ONLINE = _defaults(TrainPlan) | {"learn_rule": False}, _defaults(OnlinePlan)
 """What a setting is if neither the user nor a preset says; further ones of rules that learn."""
+RANGES: Ranges = {
+    "learning_rate": Span(1e-4, 1e-2, log=True),
+    "batch": Choice((8, 16, 32, 64, 128)),
+    "rollout": Choice((8, 16, 32, 64, 128)),
+    "schedule": Choice(("constant", "cosine")),
+    "torso": Choice(((64, 64), (128, 128), (256, 256))),
+}
+"""Where `etude tune` looks for settings under any rule."""
+RANGES_OF_RULES: Ranges = {
+    "epochs": Choice((1, 2, 4, 8)),
+    "minibatches": Choice((1, 2, 4, 8)),
+    "replay_share": Choice((0.5, 0.75, 0.875, 0.9375)),
+}
+"""Under rules that name these as `searched`."""
+RANGES_ONLINE: Ranges = {
+    "inner_updates": Choice((2, 5, 10)),
+    "meta_learning_rate": Span(1e-4, 1e-2, log=True),
+}
+"""Under rules that learn."""
 LATER = ("epochs", "minibatches", "memory", "memory_size", "memory_gate")
 LATER += ("lag", "workers", "step_timeout", "conv_kind", "embedding", "frame_stack", "preset")
 LATER += ("max_seconds", "eval_episodes")
