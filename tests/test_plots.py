@@ -49,8 +49,8 @@ def test_a_figure_that_cannot_be_written_gets_a_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("config", "metrics", "words"),
     [
-        ("{}", "", "no training and no discovery"),
-        ('{"envs": "b"}', "", "check the same environments"),
+        ("{}", "", "holds no run with a curve"),
+        ('{"envs": "b"}', "", "no rule was checked yet"),
         ('{"rule": "a", "env": "b"}', "5\n", "is damaged"),
         ('{"rule": "a", "env": "b"}', '{"return": 1}\n', "is damaged: it lacks"),
     ],
