@@ -95,6 +95,7 @@ function axis(title, log) {
     title: { text: plain(title), standoff: 8 }, type: log ? "log" : undefined,
     gridcolor: color("--line"), zerolinecolor: color("--line"), linecolor: color("--line"),
     automargin: true, uirevision: String(log), exponentformat: "SI", nticks: 7,
+    hoverformat: ",.6~r",
   };
 }
 
