@@ -49,7 +49,7 @@ def _result(summary: Record) -> list[Block]:
     told = {
         "score": figure(summary["score"]),
         "of the defaults": figure(summary["defaults"]),
-        "trials": ", ".join(f"{number} {state}" for state, number in ended.items()),
+        "trials": f"{ended['complete']} finished, {ended['pruned']} pruned, {ended['fail']} failed",
     }
     blocks: list[Block] = [Facts("What was found", told, large=True), _chosen(summary)]
     if importances := summary["importances"]:

@@ -211,6 +211,14 @@ class Trial(TypedDict):
     why: str | None
 
 
+class Ended(TypedDict):
+    """How many trials, by how they ended."""
+
+    complete: int
+    pruned: int
+    fail: int
+
+
 class TuneSummary(TypedDict):
     chosen: str
     """The name of a contender."""
@@ -218,8 +226,7 @@ class TuneSummary(TypedDict):
     defaults: float | None
     contenders: list[Contender]
     importances: dict[str, float]
-    trials: dict[str, int]
-    """How many, by how they ended."""
+    trials: Ended
     each_trial: list[Trial]
     seconds: float
     environment_steps: int
