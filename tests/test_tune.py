@@ -15,6 +15,7 @@ from etude import api, rules
 from etude.errors import UserError
 from etude.placing.job import Job
 from etude.ranges import Choice, Span
+from etude.report.build import build
 from etude.rules.names import KINDS
 from etude.runs.folder import RunFolder
 from etude.runs.reading import read_json
@@ -287,6 +288,18 @@ def test_the_journal_is_json_and_a_mangled_one_gets_a_sentence(tmp_path):
     journal.write_text("\n".join([*lines[:2], '{"op_code": 5}', ""]))
     with pytest.raises(UserError, match="is damaged"):
         Study(journal, 0)
+
+
+def test_a_search_has_a_page(tmp_path):
+    search(config_of(trials=9, confirm=1), tmp_path / "run")
+    (part,) = build([str(tmp_path / "run")]).parts
+    titles = {block.title: block for block in part.blocks if hasattr(block, "title")}
+    assert titles["What mattered"].bars == {"learning_rate": (1.0, 1.0, 1.0)}
+    assert len(titles["All trials"].rows) == 9 and len(titles["The best once more"].rows) == 2
+    assert titles["Commands"].lines["Use it"].endswith("run/best.json")
+    (tmp_path / "run" / "summary.json").unlink()
+    (part,) = build([str(tmp_path / "run")]).parts
+    assert "not finished" in part.lead
 
 
 def test_a_search_is_no_run_of_another_kind(tmp_path):

@@ -24,6 +24,7 @@ from etude.placing.local import LocalPlaces
 from etude.placing.pace import Progress
 from etude.rules import Rule
 from etude.runs import lifecycle
+from etude.runs.estimates import forcing
 from etude.runs.folder import RunFolder
 from etude.runs.loop import LoopOptions
 from etude.runs.run import Found, Record, Result, Run, State
@@ -48,6 +49,7 @@ def train(
     *,
     out: str | None = None,
     trust: bool = False,
+    force: bool = False,
     on_record: OnRecord | None = None,
     on_checkpoint: OnCheckpoint | None = None,
     **settings: object,
@@ -57,9 +59,10 @@ def train(
     With `out`, the run is kept in that folder, as by `etude train --out`; only then are there
     checkpoints. An exception in a callback ends the run, which can be resumed from its folder. If
     `rule` is a file that names code which is not Etude's, that is imported only if you `trust` it.
+    What would take more memory than there is, or compile for very long, is run only by `force`.
     """
     callbacks = _callbacks(out, on_record, on_checkpoint)
-    with plugins.trusting(trust):
+    with plugins.trusting(trust), forcing(force):
         run = setup(env, rule, **settings)
     return _run(run, out, callbacks)
 
@@ -88,6 +91,7 @@ def discover(
     *,
     out: str | None = None,
     trust: bool = False,
+    force: bool = False,
     on_record: OnRecord | None = None,
     on_checkpoint: OnCheckpoint | None = None,
     **settings: object,
@@ -100,6 +104,7 @@ def discover(
         from_: The rule to start from, or its name; by default a random one.
         out: Folder to keep the run in, as by `etude discover --out`.
         trust: Whether to import code that the file of a rule names.
+        force: Whether to run what would take more memory than there is, or compile for very long.
         on_record: Called with each record.
         on_checkpoint: Called with the folder after each checkpoint.
     """
@@ -107,7 +112,7 @@ def discover(
     named, made = (from_, None) if isinstance(from_, str) else (None, from_)
     asked = {name: x for name, x in dict(envs=envs, from_=named).items() if x is not None}
     config = resolve_discovery(asked | settings, "etude.discover").config
-    with plugins.trusting(trust):
+    with plugins.trusting(trust), forcing(force):
         run = DiscoveryRun.create(config, made)
     return _run(run, out, callbacks)
 
@@ -117,18 +122,21 @@ def adapt(
     tasks: str = AdaptConfig.tasks,
     *,
     out: str | None = None,
+    force: bool = False,
     on_record: OnRecord | None = None,
     on_checkpoint: OnCheckpoint | None = None,
     **settings: object,
 ) -> AdaptResult:
     """Learns to adapt to tasks, and returns policies; `settings` are the fields of `AdaptConfig`.
 
-    With `out`, the run is kept in that folder, as by `etude adapt --out`. Callbacks are as those of
-    `train`.
+    With `out`, the run is kept in that folder, as by `etude adapt --out`. Callbacks and `force` are
+    as those of `train`.
     """
     callbacks = _callbacks(out, on_record, on_checkpoint)
     config = make_config(AdaptConfig, "etude.adapt", algo=algo, tasks=tasks, **settings)
-    return _run(AdaptRun.create(config), out, callbacks)
+    with forcing(force):
+        run = AdaptRun.create(config)
+    return _run(run, out, callbacks)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,7 +231,12 @@ def tune(
 
 
 def resume(
-    path: str, end: int | None = None, *, trust: bool = False, **options: Unpack[LoopOptions]
+    path: str,
+    end: int | None = None,
+    *,
+    trust: bool = False,
+    force: bool = False,
+    **options: Unpack[LoopOptions],
 ) -> Result:
     """Continues the run in a folder, and returns what `train`, `discover` or `adapt` would.
 
@@ -232,9 +245,11 @@ def resume(
         end: A later end: the number of steps (of `discover`, meta-steps).
         trust: Whether to import code that the folder names: an environment or a rule that is not
             Etude's.
+        force: Whether to run what would take more memory than there is, or compile for very long.
         options: Of the loop, `on_record` and `on_checkpoint` among them.
     """
-    run, folder = reopen(path, end, trust=trust)
+    with forcing(force):
+        run, folder = reopen(path, end, trust=trust)
     return lifecycle.execute(run, folder, **options)
 
 

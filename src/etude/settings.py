@@ -2,6 +2,7 @@
 with one sentence for each that makes no sense."""
 
 import dataclasses
+import functools
 import math
 import numbers
 import re
@@ -188,8 +189,10 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"
 
 
-MOST_COUNT = 10**15
-"""No run gets so far in a lifetime, and below it sums and products of counts stay exact."""
+MOST_STEPS, MOST_AT_ONCE = 10**15, 2**31 - 1
+"""What comes one after another, of which no run has more in a lifetime, and what there is at once,
+which arrays have an index for."""
+IN_TIME = ("steps", "meta_steps", "warmup", "seed")
 MOST_LAYERS = 256
 
 
@@ -229,12 +232,14 @@ def check(config: Any, **names: str) -> None:
     check_types(config)
     for name, fields in names.items():
         require(config, fields, *_RANGES[name])
-    require(config, " ".join(vars(config)), _is_possible, f"at most {MOST_COUNT:,}")
+    for name in vars(config):
+        most = MOST_STEPS if name in IN_TIME else MOST_AT_ONCE
+        require(config, name, functools.partial(_are_at_most, most), f"at most {most:,}")
 
 
-def _is_possible(x: object) -> bool:
+def _are_at_most(most: int, x: object) -> bool:
     parts = x if isinstance(x, tuple) else (x,)
-    return all(not isinstance(n, int) or n <= MOST_COUNT for n in parts)
+    return all(not isinstance(n, int) or n <= most for n in parts)
 
 
 def is_odd_bins(x: int) -> bool:

@@ -42,3 +42,12 @@ def speed(steps_per_second: float, seeds: int = 1) -> str:
     """Of all seeds together, which is said if there are several."""
     together = f", {seeds:,} seeds together" if seeds > 1 else ""
     return f"{steps_per_second:,.0f} steps/s{together}"
+
+
+def size(number: int | float) -> str:
+    """Of bytes: `800 B`, `1.5 GB`."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if number < 1000 or unit == "TB":
+            return f"{number:,.3g} {unit}" if number < 1000 else f"{number:,.0f} {unit}"
+        number /= 1000
+    raise AssertionError

@@ -139,7 +139,7 @@ def _test_adaptation(path: str, given: Settings, of_run: Settings) -> None:
     read_config(folder)
     from etude.cli.running import test_adaptation
 
-    test_adaptation(folder, given)
+    test_adaptation(folder, given, "force" in of_run)
 
 
 app.command(compare)
@@ -236,7 +236,7 @@ def list_rules() -> None:
 
 @app.command
 def plot(runs: tyro.conf.Positional[tuple[str, ...]], out: str = "curves.png") -> None:
-    """Overlay the learning curves of runs.
+    """Draw the learning curves of runs, a panel per environment.
 
     Args:
         runs: Run folders.
@@ -248,7 +248,8 @@ def plot(runs: tyro.conf.Positional[tuple[str, ...]], out: str = "curves.png") -
     if not runs:
         raise UserError("Name one or more run folders to plot.")
     files_matter()
-    plot_folders(runs, Path(os.path.realpath(out)))
+    for undrawn in plot_folders(runs, Path(os.path.realpath(out))):
+        say(f"Note: {undrawn}")
     say(f"Wrote {out}")
 
 
@@ -351,8 +352,7 @@ def main() -> None:
     except Exception as error:
         if not _is_of_jax(error):
             raise
-        memory = "If memory is short, try a smaller --batch."
-        fail(f"JAX could not go on: {reason(error)} {memory}", error)
+        fail(f"JAX could not go on: {reason(error)}", error)
 
 
 def _is_of_jax(error: Exception) -> bool:

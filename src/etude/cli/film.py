@@ -20,7 +20,7 @@ from etude.api import load
 from etude.core.players import GREEDY, Player, Sharpened
 from etude.core.types import Context
 from etude.envs import HostTask, JaxTask, Task, pictures
-from etude.errors import UserError, disk_errors, reason
+from etude.errors import UserError, disk_errors, foreign_code
 from etude.kinds import kind_in, open_folder
 from etude.runs.arrays import write_atomically
 from etude.runs.folder import RunFolder
@@ -175,10 +175,8 @@ def own_picture(task: JaxTask, state: PyTree) -> np.ndarray | None:
     """What the environment's `render` returns, if it is an RGB array (some return a figure)."""
     if (render := getattr(task.env, "render", None)) is None:
         return None
-    try:
+    with foreign_code(f"{task.name} cannot be rendered"):
         picture = render(state, task.params)
-    except Exception as error:  # the user's code may raise anything
-        raise UserError(f"{task.name} cannot be rendered: {reason(error)}.") from error
     if not isinstance(picture, (np.ndarray, jax.Array)) or picture.ndim != 3:
         return None
     pixels = np.asarray(picture)

@@ -16,6 +16,7 @@ from etude.cli.terminal import PRINT, out, print_scores, say
 from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.run import start_maker
+from etude.runs import estimates
 from etude.runs.folder import RunFolder
 from etude.runs.lifecycle import execute, start
 from etude.runs.provenance import command_line
@@ -29,11 +30,12 @@ Made = TypeVar("Made")
 
 def run(kind: str, config: object, options: RunOptions, end: int | None) -> None:
     """A new run, or the one in a folder that goes on to `end`."""
-    if options.resume is None:
-        run = kinds.class_called(kind).create(config)
-        folder = start(run, options.out, command_line())
-    else:
-        run, folder = reopen(options.resume, end)
+    with estimates.forcing(options.force):
+        if options.resume is None:
+            run = kinds.class_called(kind).create(config)
+            folder = start(run, options.out, command_line())
+        else:
+            run, folder = reopen(options.resume, end)
     say(f"Run folder: {folder.path}")
     for note in run.notes(resumed=options.resume is not None):
         say(note)
@@ -80,7 +82,7 @@ def try_out(config: object) -> None:
         adaptation.AdaptRun.untraced(config)
 
 
-def test_adaptation(folder: RunFolder, given: Settings) -> None:
+def test_adaptation(folder: RunFolder, given: Settings, force: bool) -> None:
     """How the policies of a run do on fresh tasks."""
     work = adaptation.read_folder(folder)
     for name in ("algo", "tasks"):
@@ -90,7 +92,8 @@ def test_adaptation(folder: RunFolder, given: Settings) -> None:
     asked = AdaptConfig(**given)
     seed = asked.seed or 2**32 - 1  # the run itself was judged by number 0
     policies = adaptation.kept_policies(work, folder)
-    print_scores(adaptation.judged(work, policies, asked.test_tasks, seed))
+    with estimates.forcing(force):
+        print_scores(adaptation.judged(work, policies, asked.test_tasks, seed))
 
 
 def reproduced(work: Callable[[], Made], folder: RunFolder) -> Made:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from etude.errors import UserError, disk_errors
-from etude.report import adaptation, discovery, reproduction, training
+from etude.report import adaptation, discovery, reproduction, training, tuning
 from etude.report.curves import BAND, Detail
 from etude.report.folders import Found, Told, opened, reproduction_in, score_cells
 from etude.report.page import Block, Cell, Curves, Line, Page, Part, Table, number, text
@@ -18,6 +18,7 @@ TELL: dict[str, Callable[[Found, Detail], Told]] = {
     "online": training.tell,
     "discover": discovery.tell,
     "adapt": adaptation.tell,
+    "tune": tuning.tell,
 }
 """What is told of a run folder, by kind."""
 MOST_OPEN = 3

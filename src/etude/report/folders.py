@@ -27,7 +27,10 @@ from etude.settings import lists_to_tuples
 from etude.text import as_words, count
 
 FILM = "play.gif"
-END = {"discover": ("meta_steps", "updates", "meta-step")}
+END = {
+    "discover": ("meta_steps", "updates", "meta-step"),
+    "tune": ("trials", "updates", "trial"),
+}
 """The setting that says how long a run is, the entry of its records that counts up to it, and the
 unit of both, by kind."""
 END_OF_OTHERS = ("steps", "steps", "step")

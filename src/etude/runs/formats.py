@@ -203,6 +203,22 @@ class Contender(TypedDict):
     """Settings, as in a preset."""
 
 
+class Trial(TypedDict):
+    trial: int
+    state: str
+    score: float | None
+    settings: dict[str, Any]
+    why: str | None
+
+
+class Ended(TypedDict):
+    """How many trials, by how they ended."""
+
+    complete: int
+    pruned: int
+    fail: int
+
+
 class TuneSummary(TypedDict):
     chosen: str
     """The name of a contender."""
@@ -210,8 +226,8 @@ class TuneSummary(TypedDict):
     defaults: float | None
     contenders: list[Contender]
     importances: dict[str, float]
-    trials: dict[str, int]
-    """How many, by how they ended."""
+    trials: Ended
+    each_trial: list[Trial]
     seconds: float
     environment_steps: int
 

@@ -20,9 +20,15 @@ from etude.runs.folder import RunFolder
 from etude.runs.run import Outcome, Record, Result
 from etude.runs.storage import sha256_of
 from etude.settings import split_spec
-from etude.training.config import TrainPlan
+from etude.training.config import BASE, MOST_PER_LINE, ONLINE, TrainPlan
 from etude.training.evaluation import evaluate
-from etude.training.iteration import LAST_EPISODES, Training, TrainState, seed_keys
+from etude.training.iteration import (
+    LAST_EPISODES,
+    OBSERVATION,
+    Training,
+    TrainState,
+    seed_keys,
+)
 from etude.training.planning import read_plan
 from etude.training.side_by_side import ByUpdate, SideBySide
 from etude.training.trained import TrainedAgent
@@ -63,7 +69,7 @@ class TrainRun(SideBySide[State, TrainResult]):
 
     kind: ClassVar[str] = "train"
     impossible: ClassVar[str] = "{rule} cannot be trained on {env}"
-    must_be_finite: ClassVar[tuple[str, ...]] = ("reward", "loss", "gradient_norm")
+    must_be_finite: ClassVar[tuple[str, ...]] = (OBSERVATION, "reward", "loss", "gradient_norm")
 
     task: Task
     rule: Rule
@@ -121,6 +127,7 @@ class TrainRun(SideBySide[State, TrainResult]):
     def record(self, state: State, metrics: ByUpdate, done: int) -> Record:
         """Means over the updates since the last record, and over seeds."""
         metrics, last = dict(metrics), state.world.episodes.last()
+        metrics.pop(OBSERVATION, None)  # it is finite
         ended = metrics.pop("episodes").sum(axis=0)
         totals = {name: metrics.pop(f"episode_{name}").sum(axis=0) for name in ("return", "length")}
         returns, lengths = (
@@ -152,6 +159,9 @@ class TrainRun(SideBySide[State, TrainResult]):
 
     def settings(self) -> Record:
         return self.config.settings()
+
+    def default_settings(self) -> Record:
+        return BASE | ONLINE | {"log_every": MOST_PER_LINE}
 
     def require_keepable(self) -> None:
         rules.require_kind(self.rule)

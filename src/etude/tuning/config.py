@@ -1,6 +1,7 @@
 """The settings of a search, and the sentences for what makes no sense. Nothing here needs JAX."""
 
 import dataclasses
+import shlex
 import typing
 from functools import cached_property
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from etude.settings import (
     Settings,
     as_type,
     check,
+    flag,
     malformed,
     unknown_setting,
 )
@@ -108,6 +110,16 @@ class TuneConfig:
         budget = dict(steps=self.steps, seeds=self.seeds, seed=self.seed)
         named = dict(env=goal.env, rule=self.rule, preset=self.preset)
         return TrainRequest(**named, **budget, **(self.fixed | goal.settings))
+
+    @property
+    def command(self) -> str:
+        """What makes the same search once more."""
+        words = ["etude", "tune"]
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in ("env", "rule") or value != field.default:
+                words += [flag(field.name), str(value)]
+        return shlex.join(words)
 
     @staticmethod
     def from_saved(settings: Settings) -> "TuneConfig":

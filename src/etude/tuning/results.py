@@ -1,8 +1,6 @@
 """What a search leaves: settings for `--preset`, a summary, and a figure of what mattered."""
 
-import dataclasses
 import json
-import shlex
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +10,7 @@ from optuna.trial import FrozenTrial, TrialState
 from etude.runs.arrays import write_atomically
 from etude.runs.figures import figure_file, tidy
 from etude.runs.folder import CONFIG, Record, RunFolder
-from etude.settings import flag, split_spec
+from etude.settings import split_spec
 from etude.training.presets.files import (
     FORMAT,
     LAPTOP,
@@ -64,7 +62,7 @@ def preset_of(config: TuneConfig, found: Found) -> PresetForm:
 def provenance(config: TuneConfig, found: Found) -> Provenance:
     chosen, defaults = found.chosen, found.contenders[0]
     return Provenance(
-        command=command_of(config),
+        command=config.command,
         commit=code_version(),
         envs=[x.env for x in config.goals],
         steps=config.steps,
@@ -80,16 +78,6 @@ def provenance(config: TuneConfig, found: Found) -> Provenance:
 def _judged(contender: Contender, config: TuneConfig) -> float | None:
     """The score by which it was chosen or not."""
     return contender.again if config.confirm else contender.score
-
-
-def command_of(config: TuneConfig) -> str:
-    """What makes the same search once more."""
-    default, words = TuneConfig(), ["etude", "tune"]
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if field.name in ("env", "rule") or value != getattr(default, field.name):
-            words += [flag(field.name), str(value)]
-    return shlex.join(words)
 
 
 def code_version() -> str:

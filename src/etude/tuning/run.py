@@ -9,7 +9,8 @@ from etude import envs, kinds, rules, stopping
 from etude.errors import UserError
 from etude.kinds import TUNE
 from etude.placing.job import Places
-from etude.runs.folder import FORMAT, ID, IMPORT_FROM, KIND, VERSION, Record, RunFolder
+from etude.runs.folder import FORMAT, ID, IMPORT_FROM, KIND, MADE, VERSION, Record, RunFolder
+from etude.runs.provenance import made_now
 from etude.settings import split_spec
 from etude.text import count
 from etude.training.planning import plan_named
@@ -41,8 +42,8 @@ def start(config: TuneConfig, out: str | None) -> RunFolder:
         with folder.locked():
             folder.require_new()
             about = {KIND: TUNE, FORMAT: VERSION, ID: folder.identity}
-            settings = dataclasses.asdict(config)
-            folder.write_config(about | settings | {IMPORT_FROM: os.getcwd()})
+            origin = {IMPORT_FROM: os.getcwd(), MADE: made_now(config.command)}
+            folder.write_config(about | dataclasses.asdict(config) | origin)
     return folder
 
 
