@@ -223,7 +223,7 @@ import sys
 import etude, etude.adaptation.config, etude.core.config, etude.meta.discovery.config
 import etude.training.config, etude.training.presets
 from etude.cli import commands
-names = "train discover adapt compare reproduce envs rules plot play"
+names = "train discover adapt compare tune reproduce envs rules plot play"
 for command in [], *([x] for x in names.split()):
     sys.argv = ["etude", *command, "--help"]
     try:
@@ -248,6 +248,7 @@ print("heavy:", {"jax", "gymnax", "numpy", "matplotlib"} & sys.modules.keys())
         ["train", "--env", "katch"],
         ["train", "--rule", "dsco103"],
         ["discover", "--envs", "katch"],
+        ["tune", "--env", "katch"],
         ["compare", "--envs", "catch,katch"],
         ["compare", "--envs", "catch", "--rules", "ppo,dsco103"],
         ["train", "--resume", "nowhere"],
@@ -287,7 +288,7 @@ def heavy(code, environment, folder) -> str:
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "discover", "adapt", "compare", "reproduce", "plot", "play"]
+    "command", ["train", "discover", "adapt", "tune", "compare", "reproduce", "plot", "play"]
 )
 def test_help_says_what_happens_by_default(command, here):
     text = " ".join(here(command, "--help").stdout.replace("│", " ").split())

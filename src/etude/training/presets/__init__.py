@@ -50,7 +50,7 @@ def explain(
     asked = request.asked
     rule, given = split_spec(asked.get("rule", BASE["rule"]))
     env, _ = split_spec(asked.get("env", BASE["env"]))
-    layers = [("default", BASE | ONLINE), *_laptop(rule, rule_kind, env)]
+    layers = [("default", BASE | ONLINE), *_laptop(rule, rule_kind, env, rule_is_made)]
     layers += [(f"rule {rule}", {"learn_rule": True} if learns else {})]
     layers += [("rule file", suggested or {})]
     if (preset := asked.get("preset", LAPTOP)) != LAPTOP:
@@ -72,11 +72,11 @@ def explain(
     return _completed(request, values, origins)
 
 
-def _laptop(rule: str, rule_kind: str, env: str) -> list[tuple[str, Settings]]:
+def _laptop(rule: str, rule_kind: str, env: str, is_made: bool) -> list[tuple[str, Settings]]:
     """The layers that come along for a rule, with a name for each. Rules of the user's own,
     `module:Class`, have none; a rule from a file, or that is made, brings its own settings."""
     names = [name for name in (rule, rule_kind) if ":" not in name]
-    left_out = () if rule == rule_kind else (RULE,)
+    left_out = () if rule == rule_kind and not is_made else (RULE,)
     return [
         (
             f"preset {preset.rule}" + ("" if pattern == "*" else f" on {pattern}"),
