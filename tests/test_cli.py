@@ -106,9 +106,9 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, here, t
 
     assert here("plot", "run", "run", "--out", "both.png").returncode == 0
     assert (tmp_path / "both.png").read_bytes()[:4] == b"\x89PNG"
-    played = here("play", "run", "--episodes", 2, "--show")
+    played = here("play", "run", "--episodes", 2, "--seconds", 0.4)
     assert played.returncode == 0, played.stderr
-    assert (run / "play.gif").read_bytes()[:3] == b"GIF" and "▀" in played.stdout
+    assert (run / "play.gif").read_bytes()[:3] == b"GIF" and "cut after 0.4 s" in played.stdout
     again = here("train", "--resume", "run")
     assert again.returncode == 0 and "final return" in again.stdout
     assert "Wrote run/report.html" in here("report", "run").stdout
@@ -164,6 +164,8 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, here, t
         (["play", "nowhere"], "not a run folder"),
         (["play", "nowhere", "--episodes", "0"], "episodes"),
         (["play", "nowhere", "--seed", "-1"], "--seed must be from 0"),
+        (["play", "nowhere", "--seconds", "0"], "--seconds must be above 0"),
+        (["play", "nowhere", "--show"], "--show needs a terminal"),
         (["train", "--env", "catch:max_steps_in_episode=0"], "must be at least 1, not 0"),
         (["train", "--resume", "nowhere", "--env", "catch"], "not --env"),
         (["tarin"], "tarin"),

@@ -1,12 +1,19 @@
 """What the docs tell a newcomer to type works."""
 
+import contextlib
+import io
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from etude import envs
 from etude.api import train
+from etude.cli import commands
+from etude.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -80,3 +87,79 @@ def test_every_figure_is_shown():
         for link, _ in LINK.findall(page.read_text())
     }
     assert {*(ROOT / "docs").rglob("*.png")} <= shown
+
+
+# --- Commands -------------------------------------------------------------------------------------
+
+COMMAND = re.compile(r"(?:^|[`\s/;])etude ((?:[a-z]+)\b[^`\n#;|>]*)", re.M)
+
+
+def code_in(page: Path) -> str:
+    """Code blocks, fenced and indented, and code in lines."""
+    text = page.read_text()
+    fenced = re.findall(r"^```(?!python)[a-z]*\n(.*?)^```", text, re.S | re.M)
+    indented = re.findall(r"^    (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), re.M)
+    inline = re.findall(r"`([^`]+)`", text)
+    return "\n".join(fenced + indented + inline)
+
+
+@pytest.fixture(scope="module")
+def flags_of() -> Callable[[str], set[str]]:
+    """The flags that a command knows, from its own help."""
+    known: dict[str, set[str]] = {}
+
+    def flags(command: str) -> set[str]:
+        if command not in known:
+            printed = io.StringIO()
+            with (
+                pytest.MonkeyPatch.context() as patch,
+                contextlib.redirect_stdout(printed),
+                contextlib.suppress(SystemExit),
+            ):
+                patch.setattr(sys, "argv", ["etude", command, "--help"])
+                patch.setattr(commands, "_configure_jax", lambda: None)
+                commands.main()
+            assert "usage: etude" in printed.getvalue(), f"there is no command {command}"
+            known[command] = set(re.findall(r"--[a-z][a-z-]*", printed.getvalue()))
+        return known[command]
+
+    return flags
+
+
+def test_every_command_in_the_docs_is_understood(flags_of):
+    seen = 0
+    for page in PAGES:
+        for found in COMMAND.findall(code_in(page)):
+            command, *words = found.split()
+            flags = {re.sub(r"[^a-z-].*", "", x.strip("[](),")) for x in words if "--" in x}
+            unknown = {x for x in flags if x.startswith("--")} - flags_of(command) - {"--version"}
+            assert not unknown, f"{page.name}: etude {found.strip()} has {unknown}"
+            seen += 1
+    assert seen > 100
+
+
+def test_every_module_and_target_in_the_docs_is_there():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    for page in PAGES:
+        code = code_in(page)
+        for name in re.findall(r"python -m ((?:benchmarks|tests)[.\w]*)", code):
+            assert (ROOT / f"{name.replace('.', '/')}.py").exists(), f"{page.name}: {name}"
+        assert set(re.findall(r"^make ([a-z]+)", code, re.M)) <= targets, page.name
+
+
+def test_every_figure_has_its_command_and_its_commit():
+    page = ROOT / "docs" / "results" / "figures" / "README.md"
+    rows = re.findall(r"^\| `(.+?\.png)` \| (.*) \| ([0-9a-f]{7,}) \|$", page.read_text(), re.M)
+    assert {name for name, _, _ in rows} == {path.name for path in page.parent.glob("*.png")}
+    for name, command, commit in rows:
+        assert "`etude " in command, f"{name} has no command"
+        if experiment := re.findall(r"etude reproduce ([a-z0-9-]+)", command):
+            assert experiment[0] in EXPERIMENTS, f"{name}: there is no experiment {experiment[0]}"
+        if git("rev-parse", "--is-shallow-repository") == "false":
+            assert git("cat-file", "-t", commit) == "commit", f"{name}: there is no {commit}"
+
+
+def git(*words: str) -> str:
+    """What it answers about this repository, if it is one with a history."""
+    command = ["git", "-C", str(ROOT), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

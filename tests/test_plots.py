@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from etude.cli.film import own_picture
+from etude.cli.film import own_picture, scalars, show_in_terminal
 from etude.cli.plots import lines_of, plot_folders
-from etude.envs import Task, make
+from etude.envs import Task, make, pictures
 from etude.envs.catch import Catch
 from etude.errors import UserError
 from etude.meta.discovery.report import check_curve
@@ -124,6 +124,23 @@ def test_an_environment_may_render_bytes_or_shares_of_full_brightness():
     np.testing.assert_array_equal(own_picture(rendering(lambda *_: pixels), None), pixels)
     np.testing.assert_array_equal(own_picture(rendering(lambda *_: pixels / 255.0), None), pixels)
     assert own_picture(rendering(lambda *_: "a figure"), None) is None
+
+
+def test_quantities_have_their_names_and_no_figure_is_left_open(capsys):
+    from matplotlib import pyplot
+
+    state = {"theta": np.float32(0.5), "at": np.array([1, 2]), "key": np.array(["x"])}
+    assert scalars(state) == {"at[0]": 1.0, "at[1]": 2.0, "theta": 0.5}
+    few, many = (pictures.quantities({str(i): 1.0 for i in range(n)}) for n in (2, 90))
+    assert few.shape == many.shape == (pictures.SIZE, 360, 3) and not (few == many).all()
+    before = pyplot.get_fignums()
+    assert own_picture(rendering(lambda *_: pyplot.figure()), None) is None
+    assert pyplot.get_fignums() == before
+
+
+def test_a_film_in_the_terminal_has_two_pixels_per_character(capsys):
+    show_in_terminal([np.zeros((4, 6, 3), np.uint8)])
+    assert capsys.readouterr().out.count("▀") == 2 * 6
 
 
 @pytest.mark.parametrize(

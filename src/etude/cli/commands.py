@@ -253,6 +253,9 @@ def plot(runs: tyro.conf.Positional[tuple[str, ...]], out: str = "curves.png") -
     say(f"Wrote {out}")
 
 
+LONGEST_FILM = 3600
+
+
 @app.command
 def play(
     run: tyro.conf.Positional[str],
@@ -262,6 +265,7 @@ def play(
     agent: Whole = 0,
     greedy: Annotated[bool, no_default("no")] = False,
     show: Annotated[bool, no_default("no")] = False,
+    seconds: float = 60.0,
     trust: Annotated[bool, no_default("no")] = False,
 ) -> None:
     """Save an animation of a trained agent, or of one that adapts to a fresh task.
@@ -275,6 +279,7 @@ def play(
         agent: Which of the run's seeds to play.
         greedy: Take the likeliest action instead of sampling.
         show: Also show it in the terminal.
+        seconds: The longest that the animation may be.
         trust: Import the environment or rule, if it is not Etude's, that the folder names: its code
             will run.
     """
@@ -282,12 +287,16 @@ def play(
         raise UserError(f"--episodes must be at least 1, not {episodes}.")
     if not is_seed(seed):
         raise UserError(f"--seed must be {SEED_RANGE}, not {seed}.")
+    if not 0 < seconds <= LONGEST_FILM:
+        raise UserError(f"--seconds must be above 0 and at most {LONGEST_FILM}, not {seconds}.")
+    if show and not sys.stdout.isatty():
+        raise UserError("--show needs a terminal: standard output is none.")
     files_matter()
     trust_named(trust, {})
     from etude.cli.film import play_run
     from etude.cli.terminal import say
 
-    say(play_run(run, out, episodes, seed, agent, greedy, show))
+    say(play_run(run, out, episodes, seed, agent, greedy, show, seconds))
 
 
 @app.command

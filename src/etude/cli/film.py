@@ -1,9 +1,13 @@
 """Watching an agent: episodes rendered to a GIF or into the terminal."""
 
+import dataclasses
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -27,26 +31,58 @@ from etude.runs.folder import RunFolder
 from etude.settings import Settings
 
 CHUNK_STEPS = 64
-MAX_STEPS = 2000
 FRAME_MS = 80
 END_MS = 600
 
 
+@dataclasses.dataclass(frozen=True)
+class Shot:
+    """What is to be filmed."""
+
+    key: PRNGKeyArray
+    episodes: int
+    index: int
+    """Which of the run's agents acts."""
+    sharpness: float
+    """What logits are multiplied by: with much of it, the likeliest action is always taken."""
+    steps: int
+    """The longest that a film may be."""
+
+
+class Film(NamedTuple):
+    frames: list[np.ndarray]
+    ends: list[bool]
+    """Which of the frames end an episode."""
+    returns: list[float]
+    pictured: bool
+    """Whether the environment has pictures; if not, quantities are drawn."""
+
+
 def play_run(
-    run: str, out: str | None, episodes: int | None, seed: int, index: int, greedy: bool, show: bool
+    run: str,
+    out: str | None,
+    episodes: int | None,
+    seed: int,
+    index: int,
+    greedy: bool,
+    show: bool,
+    seconds: float,
 ) -> str:
     """Plays episodes with an agent of a run into a GIF, and says what came of it."""
     folder = open_folder(run)
     play = play_adapting if kind_in(folder) == "adapt" else play_trained
     number, about = plan(folder, episodes)
-    frames, ends, returns = play(folder, jax.random.key(seed), number, index, greedy)
+    steps = max(1, round(1000 * seconds / FRAME_MS))
+    shot = Shot(jax.random.key(seed), number, index, GREEDY if greedy else 1.0, steps)
+    film = play(folder, shot)
     path = Path(os.path.realpath(out)) if out else folder.path / "play.gif"
-    write_gif(frames, ends, path)
+    write_gif(film.frames, film.ends, path)
     if show:
-        show_in_terminal(frames)
-    total = ", ".join(f"{x:.3g}" for x in returns) or "none ended"
-    cut = "" if len(returns) == number else f" (stopped after {MAX_STEPS} steps)"
-    return f"Wrote {path}; returns of the episodes: {total}{cut}{about}"
+        show_in_terminal(film.frames)
+    total = ", ".join(f"{x:.3g}" for x in film.returns) or "none ended"
+    cut = "" if len(film.returns) == number else f" (cut after {seconds:g} s: see --seconds)"
+    drawn = "" if film.pictured else "; there is no picture of this environment, but its quantities"
+    return f"Wrote {path}; returns of the episodes: {total}{cut}{about}{drawn}"
 
 
 def plan(folder: RunFolder, episodes: int | None) -> tuple[int, str]:
@@ -62,32 +98,27 @@ def plan(folder: RunFolder, episodes: int | None) -> tuple[int, str]:
     return number, f"; the first {first} to explore" if explore else ""
 
 
-Film = tuple[list[np.ndarray], list[bool], list[float]]
-"""Frames of episodes, which of them end one, and the returns."""
-
-
-def play_trained(
-    folder: RunFolder, key: PRNGKeyArray, episodes: int, index: int, greedy: bool
-) -> Film:
+def play_trained(folder: RunFolder, shot: Shot) -> Film:
     run = load(str(folder.path))
-    check_index(index, len(run.agents))
-    trained = run.agents[index]
-    player = Sharpened(trained.rule.player(trained.agent), GREEDY if greedy else 1.0)
+    check_index(shot.index, len(run.agents))
+    trained = run.agents[shot.index]
+    player = Sharpened(trained.rule.player(trained.agent), shot.sharpness)
     task = envs.make(folder.settings()["env"])
-    return film(task, player, key, episodes, trained.rule.context)
+    return film(task, player, shot, trained.rule.context)
 
 
-def play_adapting(
-    folder: RunFolder, key: PRNGKeyArray, episodes: int, index: int, greedy: bool
-) -> Film:
+def play_adapting(folder: RunFolder, shot: Shot) -> Film:
     """On a fresh task. Each episode's last frame is the state that it ended in."""
     work = adaptation.read_folder(folder)
-    check_index(index, work.config.seeds)
-    policy = jax.tree.map(lambda x: x[index], adaptation.kept_policies(work, folder))
-    story = watch.adapt_and_watch(work, policy, key, episodes, GREEDY if greedy else 1.0)
-    frames = [frame(story.task, *scene) for scenes in story.episodes for scene in scenes]
-    ends = [i == len(scenes) - 1 for scenes in story.episodes for i in range(len(scenes))]
-    return frames, ends, story.returns
+    check_index(shot.index, work.config.seeds)
+    policy = jax.tree.map(lambda x: x[shot.index], adaptation.kept_policies(work, folder))
+    story = watch.adapt_and_watch(work, policy, shot.key, shot.episodes, shot.sharpness)
+    scenes = [(x, i == len(each) - 1) for each in story.episodes for i, x in enumerate(each)]
+    scenes = scenes[: shot.steps]
+    drawn = [frame(story.task, *scene) for scene, _ in scenes]
+    ends = [end for _, end in scenes]
+    returns = story.returns[: sum(ends)]
+    return Film([x for x, _ in drawn], ends, returns, all(own for _, own in drawn))
 
 
 def check_index(index: int, seeds: int) -> None:
@@ -95,39 +126,35 @@ def check_index(index: int, seeds: int) -> None:
         raise UserError(f"--agent must be from 0 to {seeds - 1} for this run.")
 
 
-def film(
-    task: Task, player: Player, key: PRNGKeyArray, episodes: int, context: Context | None = None
-) -> Film:
+def film(task: Task, player: Player, shot: Shot, context: Context | None = None) -> Film:
     """Episodes of one environment."""
     shoot = film_outside if isinstance(task, HostTask) else film_jax
-    return shoot(task, player, key, episodes, context)  # type: ignore[arg-type]
+    return shoot(task, player, shot, context)  # type: ignore[arg-type]
 
 
-def film_outside(
-    task: HostTask, player: Player, key: PRNGKeyArray, episodes: int, context: Context | None
-) -> Film:
+def film_outside(task: HostTask, player: Player, shot: Shot, context: Context | None) -> Film:
     """In the simulator's own pictures."""
-    seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
+    seed = int(jax.random.randint(shot.key, (), 0, 2**31 - 1))
     source = HostSource(task, 1, 1, lambda leaves: (player, context), seed=seed)
-    frames, ends, returns = [], [], []
-    for step in range(MAX_STEPS):
+    frames, ends, returns, pictured = [], [], [], True
+    for step in range(shot.steps):
         picture, observation = source.look()
-        rollout, ended = source.collect([], jax.random.fold_in(key, step)[None], 1)
+        rollout, ended = source.collect([], jax.random.fold_in(shot.key, step)[None], 1)
         if rollout.seam.item():
             continue
-        frames.append(board_or_bars(observation) if picture is None else picture)
+        pictured = pictured and picture is not None
+        named = jax.tree.unflatten(jax.tree.structure(task.observation), observation)
+        frames.append(board_or_quantities(named) if picture is None else picture)
         ends.append(ended.ended.item())
         if ends[-1]:
             returns.append(ended.returns.item())
-        if len(returns) == episodes:
+        if len(returns) == shot.episodes:
             break
     source.close()
-    return frames, ends, returns
+    return Film(frames, ends, returns, pictured)
 
 
-def film_jax(
-    task: JaxTask, player: Player, key: PRNGKeyArray, episodes: int, context: Context | None
-) -> Film:
+def film_jax(task: JaxTask, player: Player, shot: Shot, context: Context | None) -> Film:
     source = JaxSource(task, 1)
 
     def step(actors: Actors, key):
@@ -136,46 +163,66 @@ def film_jax(
         return after, (jax.tree.map(lambda x: x[0], seen), done.ended[0], done.returns[0])
 
     run = jax.jit(lambda actors, keys: jax.lax.scan(step, actors, keys))
-    actors = source.reset(player, key)
-    frames, ends, returns = [], [], []
-    for start in range(0, MAX_STEPS, CHUNK_STEPS):
-        keys = jax.random.split(jax.random.fold_in(key, start), CHUNK_STEPS)
+    actors = source.reset(player, shot.key)
+    found = Film([], [], [], True)
+    for start in range(0, shot.steps, CHUNK_STEPS):
+        keys = jax.random.split(jax.random.fold_in(shot.key, start), CHUNK_STEPS)
         actors, played = run(actors, keys)
         seen, ended, total = jax.device_get(played)
-        for t in range(CHUNK_STEPS):
+        for t in range(min(CHUNK_STEPS, shot.steps - start)):
             state, observation, at_seam = jax.tree.map(lambda x, t=t: x[t], seen)
             if at_seam:
                 continue
-            frames.append(frame(task, state, observation))
-            ends.append(bool(ended[t]))
+            picture, own = frame(task, state, observation)
+            found = found._replace(pictured=found.pictured and own)
+            found.frames.append(picture)
+            found.ends.append(bool(ended[t]))
             if ended[t]:
-                returns.append(float(total[t]))
-            if len(returns) == episodes:
-                return frames, ends, returns
-    return frames, ends, returns
+                found.returns.append(float(total[t]))
+            if len(found.returns) == shot.episodes:
+                return found
+    return found
 
 
-def frame(task: JaxTask, state: PyTree, observation: PyTree) -> np.ndarray:
-    """An RGB picture of the environment: by its own `render(state, params)` if it has one."""
+def frame(task: JaxTask, state: PyTree, observation: PyTree) -> tuple[np.ndarray, bool]:
+    """An RGB picture of the environment, by its own `render(state, params)` if it has one, and
+    whether it is a picture, not some quantities."""
     if (own := own_picture(task, state)) is not None:
-        return own
+        return own, True
     if isinstance(task.env, CartPole):
-        return pictures.cart_pole(float(state.x), float(state.theta), task.params.x_threshold)
-    return board_or_bars(jax.tree.leaves(observation))
+        drawn = pictures.cart_pole(float(state.x), float(state.theta), task.params.x_threshold)
+        return drawn, True
+    if len(jax.tree.leaves(observation)) == 1 and jax.tree.leaves(observation)[0].ndim in (2, 3):
+        return board_or_quantities(observation), True
+    return pictures.quantities(scalars(state) or scalars(observation)), False
 
 
-def board_or_bars(observation: list[np.ndarray]) -> np.ndarray:
-    leaves = [np.asarray(x, float) for x in observation]
+def board_or_quantities(observation: PyTree) -> np.ndarray:
+    leaves = [np.asarray(x, float) for x in jax.tree.leaves(observation)]
     if len(leaves) == 1 and leaves[0].ndim in (2, 3):
         return pictures.board(leaves[0])
-    return pictures.bars(np.concatenate([np.ravel(x) for x in leaves]))
+    return pictures.quantities(scalars(observation))
+
+
+def scalars(tree: PyTree) -> dict[str, float]:
+    """The numbers in a tree by their names in it: `theta`, `velocity[1]`."""
+    found = {}
+    for path, leaf in jax.tree.flatten_with_path(tree)[0]:
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        values = np.asarray(leaf)
+        if values.dtype.kind not in "biuf":
+            continue
+        for place, value in np.ndenumerate(values):
+            index = "".join(f"[{i}]" for i in place)
+            found[f"{name}{index}" or "observation"] = float(value)
+    return found
 
 
 def own_picture(task: JaxTask, state: PyTree) -> np.ndarray | None:
     """What the environment's `render` returns, if it is an RGB array (some return a figure)."""
     if (render := getattr(task.env, "render", None)) is None:
         return None
-    with foreign_code(f"{task.name} cannot be rendered"):
+    with foreign_code(f"{task.name} cannot be rendered"), closing_figures():
         picture = render(state, task.params)
     if not isinstance(picture, (np.ndarray, jax.Array)) or picture.ndim != 3:
         return None
@@ -187,6 +234,17 @@ def own_picture(task: JaxTask, state: PyTree) -> np.ndarray | None:
     if np.issubdtype(pixels.dtype, np.floating):  # shares of full brightness
         pixels = 255.0 * np.clip(pixels, 0.0, 1.0)
     return pixels.astype(np.uint8)
+
+
+@contextmanager
+def closing_figures() -> Iterator[None]:
+    """Closes what is opened within it: pyplot keeps each figure until someone does."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    before = set(pyplot.get_fignums()) if pyplot else set()
+    yield
+    if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
+        for number in set(pyplot.get_fignums()) - before:
+            pyplot.close(number)
 
 
 def write_gif(frames: list[np.ndarray], ends: list[bool], path: Path) -> None:

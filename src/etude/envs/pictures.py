@@ -1,4 +1,4 @@
-"""Drawing environments as RGB arrays: coloured boards, a cart and pole, or bars."""
+"""Drawing environments as RGB arrays: coloured boards, a cart and pole, or quantities by name."""
 
 import numpy as np
 
@@ -60,13 +60,22 @@ def cart_pole(x: float, theta: float, limit: float) -> np.ndarray:
     return np.asarray(image)
 
 
-def bars(values: np.ndarray) -> np.ndarray:
-    """A bar for each number, up or down from the middle, squashed to fit."""
-    image, draw = _canvas(SIZE, SIZE)
-    width = SIZE / len(values)
-    for i, value in enumerate(np.tanh(values)):
-        left, right, tip = i * width + 1, (i + 1) * width - 1, SIZE / 2 * (1 - 0.95 * value)
-        box = [left, min(tip, SIZE / 2), max(left + 1, right), max(tip, SIZE / 2)]
-        draw.rectangle(box, fill=tuple(int(c) for c in PALETTE[i % len(PALETTE)]))
-    draw.line([(0, SIZE / 2), (SIZE, SIZE / 2)], fill=(90, 100, 115))
+ROWS = 16
+
+
+def quantities(named: dict[str, float]) -> np.ndarray:
+    """A row for each number, with its name and a bar to the right or left, squashed to fit. Of
+    many, so many as there is room for are drawn, and the rest is counted."""
+    shown = dict(list(named.items())[:ROWS])
+    width, row = int(1.5 * SIZE), SIZE // max(6, min(ROWS, len(named)) + (len(named) > ROWS))
+    image, draw = _canvas(SIZE, width)
+    middle, reach = 0.72 * width, 0.26 * width
+    for i, (name, value) in enumerate(shown.items()):
+        top, tip = i * row + 2, middle + reach * float(np.tanh(value))
+        colour = tuple(int(c) for c in PALETTE[i % len(PALETTE)])
+        draw.text((4, top), f"{name[:18]} = {value:.3g}", fill=(230, 230, 230))
+        draw.rectangle([min(tip, middle), top, max(tip, middle), top + row - 5], fill=colour)
+    if len(named) > ROWS:
+        draw.text((4, ROWS * row + 2), f"and {len(named) - ROWS} more", fill=(140, 150, 165))
+    draw.line([(middle, 0), (middle, SIZE)], fill=(90, 100, 115))
     return np.asarray(image)
