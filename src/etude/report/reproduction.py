@@ -3,7 +3,7 @@
 import numpy as np
 
 from etude import stats
-from etude.experiments import EXPERIMENTS
+from etude.experiments import EXPERIMENTS, SHORT_VERSION
 from etude.report.curves import Detail, about_lines, line
 from etude.report.folders import Row, Told, origin
 from etude.report.page import (
@@ -34,8 +34,10 @@ def tell(path: str, summary: Record, detail: Detail) -> Told:
     held = f"{hold} of {count(len(summary['verdicts']), 'claim')} hold"
     blocks: list[Block] = []
     if summary["quick"]:
-        blocks.append(Paragraph("This was the short version: its verdicts mean nothing.", True))
-    blocks.append(verdicts(summary))
+        held = "short version"
+        blocks.append(Paragraph(SHORT_VERSION, True))
+    elif summary["verdicts"]:
+        blocks.append(verdicts(summary))
     blocks += [block for panel in summary["panels"] for block in drawn(path, panel, detail)]
     blocks += [Paragraph(note) for note in summary["notes"]]
     made = summary.get("made")

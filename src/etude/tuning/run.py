@@ -9,7 +9,8 @@ from etude import envs, kinds, rules, stopping
 from etude.errors import UserError
 from etude.kinds import TUNE
 from etude.placing.job import Places
-from etude.runs.folder import FORMAT, ID, IMPORT_FROM, KIND, VERSION, Record, RunFolder
+from etude.runs.folder import FORMAT, ID, IMPORT_FROM, KIND, MADE, VERSION, Record, RunFolder
+from etude.runs.provenance import made_now
 from etude.settings import split_spec
 from etude.training.planning import plan_named
 from etude.tuning.config import TuneConfig
@@ -32,8 +33,9 @@ def try_out(config: TuneConfig) -> None:
         rules.maker(plan.rule, envs.make(plan.env).observation)
 
 
-def start(config: TuneConfig, out: str | None) -> RunFolder:
-    """A new folder (`out`, or a fresh one under `runs/`)."""
+def start(config: TuneConfig, out: str | None, command: str | None = None) -> RunFolder:
+    """A new folder (`out`, or a fresh one under `runs/`). `command` is the one that asked for it,
+    if there was one."""
     try_out(config)
     with stopping.held():
         folder = RunFolder.create(out, f"tune-{config.env}-{split_spec(config.rule)[0]}")
@@ -41,7 +43,8 @@ def start(config: TuneConfig, out: str | None) -> RunFolder:
             folder.require_new()
             about = {KIND: TUNE, FORMAT: VERSION, ID: folder.identity}
             settings = dataclasses.asdict(config)
-            folder.write_config(about | settings | {IMPORT_FROM: os.getcwd()})
+            origin = {IMPORT_FROM: os.getcwd(), MADE: made_now(command, works_here=False)}
+            folder.write_config(about | settings | origin)
     return folder
 
 
