@@ -331,7 +331,7 @@ def test_damaged_folders_have_a_page_or_get_a_sentence(kind, tmp_path):
 def test_damaged_summaries_have_a_page_or_get_a_sentence(make, tmp_path):
     chance, path = random.Random(0), make(tmp_path / "it") / "summary.json"
     sound = path.read_bytes()
-    for _ in range(30):
+    for _ in range(10):
         path.write_bytes(fuzz.damage_json(sound, chance))
         try:
             render_main(build([str(path.parent)]))

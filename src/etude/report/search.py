@@ -20,6 +20,7 @@ from etude.report.page import (
     whole,
 )
 from etude.runs.folder import Record
+from etude.settings import lists_to_tuples
 from etude.text import as_words, count, duration, figure
 
 
@@ -28,7 +29,7 @@ def tell(found: Found, detail: Detail) -> Told:
     if (summary := found.summary) is None:
         state, blocks = "not finished", held(found)
     else:
-        state = f"finished in {duration(summary['seconds'])}"
+        state = "finished"
         blocks = [results(summary), contenders(summary), *mattered(summary), *trials(summary)]
         best = shlex.quote(str(found.path / "best.json"))
         use = f"etude train --env {shlex.quote(env)} --rule {shlex.quote(rule)} --preset {best}"
@@ -62,7 +63,7 @@ def contenders(summary: Record) -> Table:
 
 def _words(layer: Record) -> str:
     """The settings of a preset's layer."""
-    parts = [x for x in layer.values() if isinstance(x, dict)]
+    parts = [lists_to_tuples(x) for x in layer.values() if isinstance(x, dict)]
     return ", ".join(f"{k} {as_words(v)}" for part in parts for k, v in part.items()) or "none"
 
 
