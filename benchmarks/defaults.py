@@ -54,7 +54,7 @@ def row(env: str, rule: str, options: Options) -> list[str]:
     interval = f"{number(trained['low'])} to {number(trained['high'])}"
     figures = [number(untrained["mean"]), number(trained["mean"]), interval]
     figures.append(f"{summary['seconds']:.0f}")
-    return [env, rule, f"{steps:,}", *figures, verdict, caution(env, rule) or ""]
+    return [env, rule, f"{steps:,}", *figures, verdict, caution(env) or ""]
 
 
 def number(x: float | None) -> str:
@@ -70,7 +70,7 @@ def main(options: Options) -> None:
             try:
                 cells = row(env, rule, options)
             except UserError as error:
-                cells = [env, rule, *[""] * 5, str(error), caution(env, rule) or ""]
+                cells = [env, rule, *[""] * 5, str(error), caution(env) or ""]
             print("|", " | ".join(cells), "|", flush=True)
 
 

@@ -221,7 +221,8 @@ import sys
 import etude, etude.adaptation.config, etude.core.config, etude.meta.discovery.config
 import etude.training.config, etude.training.presets
 from etude.cli import commands
-for command in [], *([x] for x in "train discover adapt reproduce envs rules plot play".split()):
+names = "train discover adapt compare reproduce envs rules plot play"
+for command in [], *([x] for x in names.split()):
     sys.argv = ["etude", *command, "--help"]
     try:
         commands.main()
@@ -245,6 +246,8 @@ print("heavy:", {"jax", "gymnax", "numpy", "matplotlib"} & sys.modules.keys())
         ["train", "--env", "katch"],
         ["train", "--rule", "dsco103"],
         ["discover", "--envs", "katch"],
+        ["compare", "--envs", "catch,katch"],
+        ["compare", "--envs", "catch", "--rules", "ppo,dsco103"],
         ["train", "--resume", "nowhere"],
     ],
 )
@@ -281,7 +284,9 @@ def heavy(code, environment, folder) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("command", ["train", "discover", "adapt", "reproduce", "plot", "play"])
+@pytest.mark.parametrize(
+    "command", ["train", "discover", "adapt", "compare", "reproduce", "plot", "play"]
+)
 def test_help_says_what_happens_by_default(command, here):
     text = " ".join(here(command, "--help").stdout.replace("│", " ").split())
     assert "None" not in text and "options options" not in text and "False" not in text

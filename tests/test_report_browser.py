@@ -309,7 +309,9 @@ def test_a_live_page_goes_on_where_the_reader_is(browser, tmp_path):
     records = (path / "metrics.jsonl").read_text().splitlines()
     with open(path / "metrics.jsonl", "a") as file:
         file.write(records[-1].replace('"steps": 4000', '"steps": 4100') + "\n")
-    browser.wait(lambda: "4,100 of" in browser.one(".lead").text)
+    # In one go: a page that lives may put another element there between finding and reading it.
+    lead = "return document.querySelector('.lead').textContent"
+    browser.wait(lambda: "4,100 of" in browser.run(lead))
     points = "return document.querySelector(arguments[0]).data.at(-1).x.at(-1)"
     browser.wait(lambda: browser.run(points, f"{figure} .plot") == 4100)
     assert axis_of(browser, figure, "xaxis")["range"] == [500, 900]

@@ -66,7 +66,11 @@ def _show_plan(planned: "Comparison", new: bool) -> None:
     from etude.cli.terminal import print_table, say
 
     if new:
-        planned.runs()  # a dry run finds the same mistakes
+        from etude.cli.running import try_out
+
+        for cell in planned.cells:
+            if cell.folder not in planned.missing:
+                try_out(cell.plan)
     say(_about(planned))
     rows = (
         (

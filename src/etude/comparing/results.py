@@ -221,9 +221,11 @@ def efficiency(config: CompareConfig, results: Sequence[Result]) -> Record:
 
 
 def _band(scores: np.ndarray) -> Record:
-    """Points × environments × seeds; where some score is not known yet, there is nothing."""
+    """Points × environments × seeds; where some score is not known yet, there is nothing. The
+    interval is kept within the range of what was scored: it is to be drawn."""
     known = np.isfinite(scores).all(axis=(1, 2))
     lines = np.full((3, len(scores)), np.nan)
     if known.any():
-        lines[:, known] = statistics.aggregate_along(scores[known], resamples=500)
+        found, there = statistics.aggregate_along(scores[known], resamples=500), scores[known]
+        lines[:, known] = np.clip(found, there.min(axis=(1, 2)), there.max(axis=(1, 2)))
     return dict(zip(("value", "low", "high"), lines, strict=True))

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from etude import kinds, plugins, stopping
 from etude.comparing import figure
@@ -17,7 +18,6 @@ from etude.errors import UserError
 from etude.placing.job import Job, Places
 from etude.placing.pace import Progress
 from etude.placing.running import run_jobs
-from etude.runs import lifecycle
 from etude.runs.folder import (
     CONFIG,
     FORMAT,
@@ -31,9 +31,11 @@ from etude.runs.folder import (
 )
 from etude.runs.provenance import made_now
 from etude.runs.reading import damaged, is_file, misfit
-from etude.runs.run import Run
 from etude.training.config import from_json
 from etude.training.planning import read_plan
+
+if TYPE_CHECKING:
+    from etude.runs.run import Run
 
 FIGURE = "comparison.png"
 REFERENCES = "references"
@@ -65,7 +67,7 @@ class Comparison:
         references = {x.env: [x.random, x.strong] for x in self.entries}
         return dataclasses.asdict(self.config) | {REFERENCES: references}
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> "dict[str, Run]":
         """Of all cells that can be run, by the names of their folders. Making them finds what the
         names alone do not tell: whether environment and rule exist and go together."""
         return {
@@ -100,7 +102,9 @@ def start(comparison: Comparison, out: str | None, command: str | None = None) -
     return folder
 
 
-def _start_cells(runs: dict[str, Run], folder: RunFolder) -> None:
+def _start_cells(runs: "dict[str, Run]", folder: RunFolder) -> None:
+    from etude.runs import lifecycle  # imports JAX, which names are known without
+
     for name, run in runs.items():
         path = folder.path / CELLS / name
         if not is_file(path / CONFIG):
@@ -153,7 +157,13 @@ def execute(
             _job(cell, folder) for cell in comparison.cells if cell.folder not in comparison.missing
         ]
         waiting = [job for job in jobs if not job.is_done()]
-        failed = run_jobs(waiting, places, keep_going=True, report=report)
+        before_now = len(jobs) - len(waiting)
+
+        def tell(now: Progress) -> None:
+            done, total = now.done + before_now, now.total + before_now
+            report(dataclasses.replace(now, done=done, total=total))
+
+        failed = run_jobs(waiting, places, keep_going=True, report=tell)
         why = comparison.missing | {Path(name).name: text for name, text in failed.items()}
         results = [Result.read(x, folder.path, why.get(x.folder)) for x in comparison.cells]
         took = before.get("seconds", 0.0) + (time.monotonic() - began if waiting else 0.0)

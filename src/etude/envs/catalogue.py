@@ -101,9 +101,34 @@ def available() -> dict[str, Listed]:
     return OURS | {f"{GYMNAX}{name}": listed for name, listed in THEIRS.items()}
 
 
-def caution(spec: str, rule: str) -> str | None:
-    """Why an environment is known not to learn at its defaults under a rule, if it is."""
-    return None
+ONE_ACTION = "it has one action, so that there are values to be predicted but nothing to choose"
+HARD = {
+    "random_walk": ONE_ACTION,
+    "signal_chain": ONE_ACTION,
+    f"{GYMNAX}MountainCar-v0": "nothing is rewarded before the goal, which acting at random does "
+    "not reach within an episode",
+    f"{GYMNAX}DeepSea-bsuite": "its one reward lies behind 8 moves to the right in a row, each of "
+    "which costs, so that some seeds never find it",
+    f"{GYMNAX}SimpleBandit-bsuite": "its arms are shuffled before every episode, which has one "
+    "step, so that nothing can be known of them",
+    f"{GYMNAX}UmbrellaChain-bsuite": "all rewards of an episode but the last are noise, which "
+    "hides what is learned unless thousands of episodes are averaged",
+}
+"""Why an environment is known not to learn at its defaults."""
+FORGETFUL = {
+    "maze": "many places look the same",
+    f"{GYMNAX}MemoryChain-bsuite": "what it asks for in the end was shown in the beginning",
+    f"{GYMNAX}MetaMaze-misc": "where the goal is must be remembered from when it was found",
+}
+"""Why an environment is known not to learn unless agents have memory."""
+
+
+def caution(spec: str, memory: bool = False) -> str | None:
+    """Why an environment is known not to learn at its defaults, if it is."""
+    name, _ = split_spec(spec)
+    if name in FORGETFUL and not memory:
+        return f"{FORGETFUL[name]}, for which agents need --memory gru."
+    return f"{HARD[name]}." if name in HARD else None
 
 
 def require_known(spec: str) -> None:

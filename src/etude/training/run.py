@@ -12,7 +12,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 from etude import envs, rules, stats
 from etude.core.agent import Agent
 from etude.core.types import Metrics
-from etude.envs import HostTask, JaxTask, Task
+from etude.envs import HostTask, JaxTask, Task, catalogue
 from etude.errors import UserError
 from etude.rules import Rule
 from etude.runs.figures import has_curve, label_of, plot_curves
@@ -165,12 +165,14 @@ class TrainRun(SideBySide[State, TrainResult]):
 
     def notes(self, resumed: bool = False) -> list[str]:
         assert isinstance(self.task, JaxTask)
-        if getattr(self.task.params, "max_steps_in_episode", None) != 1:
-            return []
-        return [
-            "Note: every episode is cut after 1 step, gymnax's default; if that is not meant, "
-            "give the environment `default_params` with another max_steps_in_episode."
-        ]
+        notes = []
+        if getattr(self.task.params, "max_steps_in_episode", None) == 1:
+            notes.append(
+                "Note: every episode is cut after 1 step, gymnax's default; if that is not meant, "
+                "give the environment `default_params` with another max_steps_in_episode."
+            )
+        why = catalogue.caution(self.config.env, memory=self.config.memory != "none")
+        return notes if why is None else [*notes, f"Note: this is known not to learn: {why}"]
 
     def describe(self, record: Record) -> str:
         total = self.steps_after(self.updates)
