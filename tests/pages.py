@@ -1,10 +1,15 @@
 """Folders to report on, as runs leave them; no run takes place."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import numpy as np
 
+from etude.comparing.cells import plan_cells
+from etude.comparing.config import CompareConfig
+from etude.comparing.results import Result, summarise
+from etude.comparing.suites import Entry
 from etude.experiments import Options, Reproduction, Verdict, write
 from etude.experiments.base import Panel
 from etude.runs.folder import RunFolder
@@ -37,6 +42,7 @@ def training(
             "seconds": 0.1 * (i + 1),
             "return": float(x.mean()),
             "returns": x.tolist(),
+            "last_returns": x.tolist(),
             **{name: float(random.uniform(1, 2)) for name in ("loss", "pi_loss", "entropy")},
             "episode_length": 4.0,
         }
@@ -48,6 +54,60 @@ def training(
     work = {"seconds": 4.0, "steps_per_second": 1000.0, "environment_steps": 100 * records}
     summary = work | {"seeds": seeds, "updates": records, "params_sha256": "0" * 64}
     (path / "summary.json").write_text(json.dumps(summary | {"final_return": final}))
+    return path
+
+
+def comparison(path: Path, fails: str | None = None) -> Path:
+    """Two rules in two environments, as `etude compare` sums them up; one of them may fail in the
+    second."""
+    config = CompareConfig(envs="catch,bandit", rules="ppo,actor_critic", steps=4000, seeds=3)
+    entries = [Entry("catch", -1.0, 1.0, "the maximum"), Entry("bandit", 0.0, 1.0, "a paper")]
+    cells = plan_cells(config, entries)
+    results = []
+    for i, cell in enumerate(cells):
+        failed = cell.rule == fails and cell.env == "bandit"
+        if not failed:
+            training(path / "cells" / cell.folder, cell.env, cell.rule, seed=i)
+        results.append(Result.read(cell, path, "it was killed" if failed else None))
+    about = {"kind": "compare", "format": 1, "made": MADE}
+    (path / "config.json").write_text(json.dumps(about | dataclasses.asdict(config)))
+    RunFolder(path).write_summary(summarise(config, results, 12.0))
+    return path
+
+
+def search(path: Path) -> Path:
+    """As `etude tune` sums it up."""
+    path.mkdir(parents=True)
+    config = {"kind": "tune", "format": 1, "env": "catch", "rule": "ppo", "trials": 2, "made": MADE}
+    (path / "config.json").write_text(json.dumps(config))
+    layer = {"training": {"learning_rate": 0.01}, "rule": {"entropy_cost": 0.1}}
+    contenders = [
+        {"name": "defaults", "score": 0.2, "again": 0.1, "layer": {}},
+        {"name": "trial 1", "score": 0.9, "again": 0.8, "layer": layer},
+    ]
+    trials = [
+        {
+            "trial": 0,
+            "state": "pruned",
+            "score": None,
+            "why": None,
+            "settings": {"learning_rate": 0.1},
+        },
+        {
+            "trial": 1,
+            "state": "complete",
+            "score": 0.9,
+            "why": None,
+            "settings": {"learning_rate": 0.01},
+        },
+    ]
+    summary = {
+        "chosen": "trial 1", "score": 0.8, "defaults": 0.1, "contenders": contenders,
+        "importances": {"learning_rate": 0.9, "entropy_cost": 0.1},
+        "trials": {"complete": 1, "pruned": 1, "fail": 0}, "each_trial": trials,
+        "seconds": 20.0, "environment_steps": 8000,
+    }  # fmt: skip
+    (path / "summary.json").write_text(json.dumps(summary))
     return path
 
 

@@ -22,6 +22,7 @@ from etude.kinds import KINDS
 from etude.report import serve
 from etude.report.build import build
 from etude.report.curves import Detail, line, thinned
+from etude.report.folders import stamp
 from etude.report.page import Curves, Film, Line, Page, Paragraph, Table
 from etude.report.render import render, render_main
 from etude.report.write import write_report
@@ -112,6 +113,63 @@ def test_every_kind_of_run_has_a_page_at_every_stage(kind, missing, tmp_path):
     assert "<h1>" in render_main(page)
 
 
+def test_a_comparison_says_which_rule_is_best_and_how_sure_that_is(tmp_path):
+    page = build([str(pages.comparison(tmp_path / "it"))])
+    assert page.title == "ppo, actor_critic on catch, bandit"
+    best = titled(page, "All environments together")
+    assert [row[0].text for row in best.rows] == ["ppo", "actor_critic"]
+    assert {row[-1].tone for row in best.rows} == {"open"}  # they are alike
+    (pair,) = titled(page, "Probability of improvement").rows
+    assert pair[-1].text == "cannot be told"
+    catch = titled(page, "catch")
+    assert [(x.label, x.look) for x in catch.lines] == [("ppo", 0), ("actor_critic", 1)]
+    assert catch.levels == {"random": -1.0, "reference": 1.0}
+    assert all(np.all(x.low <= x.y) and np.all(x.y <= x.high) for x in catch.lines)
+    assert len(titled(page, "Cells").rows) == 4
+    settings = titled(page, "Settings that differ")
+    assert {"learning_rate", "epochs"} & {*settings.columns}
+    assert titled(page, "Commands").lines["What was run"] == pages.MADE["command"]
+    assert "<h1>" in render_main(page)
+
+
+def test_a_cell_that_failed_is_one_line(tmp_path):
+    page = build([str(pages.comparison(tmp_path / "it", fails="ppo"))])
+    (line_,) = [x.text for x in blocks(page, Paragraph) if x.warns]
+    assert line_ == "Failed: ppo on bandit: it was killed"
+    states = [row[-1].text for row in titled(page, "Cells").rows]
+    assert states == ["done", "done", "failed: it was killed", "done"]
+    assert [x.look for x in titled(page, "bandit").lines] == [1]  # the colour stays
+
+
+def test_a_comparison_that_goes_on_tells_how_far_its_runs_are(tmp_path):
+    path = pages.comparison(tmp_path / "it")
+    (path / "summary.json").unlink()
+    cell = next((path / "cells").iterdir())
+    (cell / "summary.json").unlink()
+    page, before = build([str(path)]), stamp(str(path))
+    assert "not finished" in page.lead and titled(page, "Runs").note == "3 of 4 runs finished."
+    (cell / "metrics.jsonl").write_text("")
+    assert stamp(str(path)) != before
+
+
+def test_a_summary_leads_nowhere_else(tmp_path):
+    path = pages.comparison(tmp_path / "it")
+    pages.training(tmp_path / "elsewhere", rule="mine")
+    text = (path / "summary.json").read_text()
+    (path / "summary.json").write_text(re.sub(r"cells/[^\"/]+\"", '../elsewhere"', text))
+    assert titled(build([str(path)]), "catch").lines == []
+
+
+def test_a_search_says_what_mattered(tmp_path):
+    page = build([str(pages.search(tmp_path / "it"))])
+    assert titled(page, "Results").rows["chosen"] == "trial 1, score 0.8"
+    assert list(titled(page, "What mattered").bars) == ["learning_rate", "entropy_cost"]
+    words = [row[-1].text for row in titled(page, "Contenders").rows]
+    assert words == ["none", "learning_rate 0.01, entropy_cost 0.1"]
+    np.testing.assert_allclose(titled(page, "The search").lines[1].y, [np.nan, 0.9])
+    assert "best.json" in titled(page, "Use what was found").lines[""]
+
+
 def test_a_reproduction_shows_its_verdicts(tmp_path):
     page = build([str(pages.reproduction(tmp_path / "it"))])
     assert page.title == "FRODO learns to bootstrap on Catch."
@@ -122,17 +180,14 @@ def test_a_reproduction_shows_its_verdicts(tmp_path):
         "switches", "value error", {"best fixed": 0.5},
     )  # fmt: skip
     assert titled(page, "Ends").bars["MAML"][0] == pytest.approx(0.3)
-    assert not [x for x in blocks(page, Paragraph) if x.warns]
     assert titled(page, "Commands").lines == {"What was run": "etude reproduce frodo-catch"}
 
 
-def test_the_short_version_of_a_reproduction_has_no_verdicts(tmp_path):
+def test_a_short_reproduction_has_no_verdicts(tmp_path):
     page = build([str(pages.reproduction(tmp_path / "it", quick=True))])
-    assert "short version" in page.lead and "hold" not in page.lead
-    assert [x.text for x in blocks(page, Paragraph) if x.warns] == [
-        "This was the short version, which says nothing of the claims."
-    ]
-    assert not [x for x in blocks(page, Table) if x.title == "Verdicts"]
+    (warning,) = [x.text for x in blocks(page, Paragraph) if x.warns]
+    assert "says nothing of the claims" in warning and "short version" in page.lead
+    assert not any(x.title == "Verdicts" for x in blocks(page, Table))
 
 
 def test_several_folders_share_a_page(tmp_path):
@@ -272,10 +327,11 @@ def test_damaged_folders_have_a_page_or_get_a_sentence(kind, tmp_path):
     assert 0 < refused < 30
 
 
-def test_a_damaged_reproduction_has_a_page_or_gets_a_sentence(tmp_path):
-    chance, path = random.Random(0), pages.reproduction(tmp_path / "it") / "summary.json"
+@pytest.mark.parametrize("make", [pages.reproduction, pages.comparison, pages.search])
+def test_damaged_summaries_have_a_page_or_get_a_sentence(make, tmp_path):
+    chance, path = random.Random(0), make(tmp_path / "it") / "summary.json"
     sound = path.read_bytes()
-    for _ in range(30):
+    for _ in range(10):
         path.write_bytes(fuzz.damage_json(sound, chance))
         try:
             render_main(build([str(path.parent)]))

@@ -295,8 +295,8 @@ def test_a_search_has_a_page(tmp_path):
     (part,) = build([str(tmp_path / "run")]).parts
     titles = {block.title: block for block in part.blocks if hasattr(block, "title")}
     assert titles["What mattered"].bars == {"learning_rate": (1.0, 1.0, 1.0)}
-    assert len(titles["All trials"].rows) == 9 and len(titles["The best once more"].rows) == 2
-    assert titles["Commands"].lines["Use it"].endswith("run/best.json")
+    assert len(titles["Trials"].rows) == 9 and len(titles["Contenders"].rows) == 2
+    assert titles["Use what was found"].lines[""].endswith("run/best.json")
     (tmp_path / "run" / "summary.json").unlink()
     (part,) = build([str(tmp_path / "run")]).parts
     assert "not finished" in part.lead

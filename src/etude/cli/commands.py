@@ -166,7 +166,7 @@ def reproduce(
         list_: List the experiments.
     """
     from etude.cli.terminal import print_experiments, print_verdicts, say
-    from etude.experiments import EXPERIMENTS, Options, write
+    from etude.experiments import EXPERIMENTS, SHORT_VERSION, Options, write
     from etude.runs.folder import RunFolder
     from etude.runs.provenance import command_line
 
@@ -195,7 +195,7 @@ def reproduce(
     took = duration(time.monotonic() - started)
     say(f"{took}, {seeds} seeds. Figure and numbers: {folder.path}")
     if quick:
-        say("This was the short version: it shows that all works, and says nothing of the claims.")
+        say(SHORT_VERSION)
 
 
 @app.command(name="envs")

@@ -103,9 +103,10 @@ def _run(planned: "Comparison", folder: "RunFolder | None", out: str | None, pla
     from etude import stopping
     from etude.cli.terminal import print_comparison, say
     from etude.comparing.run import execute, start
+    from etude.runs.provenance import command_line
 
     say(_about(planned))
-    folder = start(planned, out) if folder is None else folder
+    folder = start(planned, out, command_line()) if folder is None else folder
     say(f"Folder: {folder.path}")
     told = f"Stopped; what was trained is kept. Go on with: etude compare --resume {folder.path}"
     progress = CellProgress()

@@ -89,12 +89,13 @@ def _run(
     from etude.cli.progress import ProgressReport
     from etude.cli.terminal import out as console
     from etude.cli.terminal import say
+    from etude.runs.provenance import command_line
     from etude.tuning.run import execute, start
     from etude.tuning.search import total_of
 
     say(_about(config))
     if folder is None:
-        folder = start(config, out)
+        folder = start(config, out, command_line())
     elif (summary := folder.summary()) and folder.config()["trials"] == config.trials:
         say("This search is finished.")
         return _print_found(config, summary, folder)

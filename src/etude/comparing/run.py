@@ -18,7 +18,18 @@ from etude.errors import UserError
 from etude.placing.job import Job, Places
 from etude.placing.pace import Progress
 from etude.placing.running import run_jobs
-from etude.runs.folder import CONFIG, FORMAT, ID, IMPORT_FROM, KIND, VERSION, Record, RunFolder
+from etude.runs.folder import (
+    CONFIG,
+    FORMAT,
+    ID,
+    IMPORT_FROM,
+    KIND,
+    MADE,
+    VERSION,
+    Record,
+    RunFolder,
+)
+from etude.runs.provenance import made_now
 from etude.runs.reading import damaged, is_file, misfit
 from etude.training.config import TrainPlan, from_json
 from etude.training.planning import read_plan
@@ -80,15 +91,17 @@ def _why_missing(env: str) -> str | None:
     return None
 
 
-def start(comparison: Comparison, out: str | None) -> RunFolder:
-    """A new folder (`out`, or a fresh one under `runs/`) with a run for each cell."""
+def start(comparison: Comparison, out: str | None, command: str | None = None) -> RunFolder:
+    """A new folder (`out`, or a fresh one under `runs/`) with a run for each cell. `command` is the
+    one that asked for it, if there was one."""
     runs, config = comparison.runs(), comparison.config
     with stopping.held():
         folder = RunFolder.create(out, f"compare-{Path(config.envs).name}-{config.rules}")
         with folder.locked():
             folder.require_new()
             about = {KIND: kinds.COMPARE, FORMAT: VERSION, ID: folder.identity}
-            folder.write_config(about | comparison.settings() | {IMPORT_FROM: os.getcwd()})
+            origin = {IMPORT_FROM: os.getcwd(), MADE: made_now(command, works_here=False)}
+            folder.write_config(about | comparison.settings() | origin)
     _start_cells(runs, folder)
     return folder
 
@@ -99,7 +112,7 @@ def _start_cells(runs: "dict[str, Run]", folder: RunFolder) -> None:
     for name, run in runs.items():
         path = folder.path / CELLS / name
         if not is_file(path / CONFIG):
-            lifecycle.start(run, str(path))
+            lifecycle.start(run, str(path), works_here=False)
 
 
 def reopen(path: str) -> tuple[Comparison, RunFolder]:

@@ -1,6 +1,13 @@
 """Published experiments, rerun: `etude reproduce`."""
 
-from etude.experiments.base import Experiment, Options, Reproduction, Verdict, write
+from etude.experiments.base import (
+    SHORT_VERSION,
+    Experiment,
+    Options,
+    Reproduction,
+    Verdict,
+    write,
+)
 
 FRODO = "Xu et al. 2020, arXiv 2007.08433, section 5"
 METAGRAD = "Xu, van Hasselt, Silver 2018, arXiv 1805.09801"
@@ -45,4 +52,12 @@ EXPERIMENTS = {
     ),
 }
 
-__all__ = ["EXPERIMENTS", "Experiment", "Options", "Reproduction", "Verdict", "write"]
+__all__ = [
+    "EXPERIMENTS",
+    "SHORT_VERSION",
+    "Experiment",
+    "Options",
+    "Reproduction",
+    "Verdict",
+    "write",
+]

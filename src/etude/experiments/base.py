@@ -17,6 +17,10 @@ from etude.settings import Settings
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+SHORT_VERSION = (
+    "This was the short version: it shows that all works, and says nothing of the claims."
+)
+
 Say = Callable[[str], None]
 """Shows a line of progress."""
 

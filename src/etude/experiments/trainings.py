@@ -123,7 +123,8 @@ def _find(config: AdaptConfig) -> list[Training]:
         digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
         path = f"runs/{config.algo}-{config.tasks.replace(':', '-')}-{digest}"
         begun = Path(path, CONFIG).is_file()
-        found.append(Training(run, RunFolder.open(path) if begun else start(run, path)))
+        folder = RunFolder.open(path) if begun else start(run, path, works_here=False)
+        found.append(Training(run, folder))
     return found
 
 

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from etude.errors import UserError, disk_errors
-from etude.report import adaptation, discovery, reproduction, training, tuning
+from etude.kinds import COMPARE, TUNE
+from etude.report import adaptation, comparison, discovery, reproduction, search, training
 from etude.report.curves import BAND, Detail
 from etude.report.folders import Found, Told, opened, reproduction_in, score_cells
-from etude.report.page import Block, Cell, Curves, Line, Page, Part, Table, number, text
+from etude.report.page import Block, Cell, Curves, Line, Page, Part, Table, text, whole
 from etude.runs.folder import CONFIG
 from etude.runs.reading import is_file, shortened
 from etude.text import count, duration
@@ -18,7 +19,8 @@ TELL: dict[str, Callable[[Found, Detail], Told]] = {
     "online": training.tell,
     "discover": discovery.tell,
     "adapt": adaptation.tell,
-    "tune": tuning.tell,
+    COMPARE: comparison.tell,
+    TUNE: search.tell,
 }
 """What is told of a run folder, by kind."""
 MOST_OPEN = 3
@@ -72,8 +74,8 @@ def table(names: Sequence[str], told: Sequence[Told], parts: Sequence[Part]) -> 
             text(name)._replace(link=part.anchor),
             text(x.row.what),
             text(x.row.where),
-            _whole(x.row.seeds),
-            _whole(x.row.steps),
+            whole(x.row.seeds),
+            whole(x.row.steps),
             *score_cells(x.row.score),
             Cell("–") if x.row.seconds is None else Cell(duration(x.row.seconds), x.row.seconds),
             text(x.row.state),
@@ -84,10 +86,6 @@ def table(names: Sequence[str], told: Sequence[Told], parts: Sequence[Part]) -> 
     return Table("All folders", columns, rows, note=note)
 
 
-def _whole(x: object) -> Cell:
-    return Cell(f"{x:,}", x) if isinstance(x, int) else number(None)
-
-
 def common(names: Sequence[str], told: Sequence[Told]) -> list[Curves]:
     """One figure per environment."""
     figures: dict[tuple[str, str], list[tuple[str, Line]]] = {}
@@ -96,9 +94,18 @@ def common(names: Sequence[str], told: Sequence[Told]) -> list[Curves]:
             where, what, line = x.curve
             figures.setdefault((where, what), []).append((name, line))
     small, note = len(figures) > 1, BAND.format(seeds="seeds")
+    labelled = {key: _labelled(lines) for key, lines in figures.items()}
+    labels = list({line.label: 0 for lines in labelled.values() for line in lines})
     return [
-        Curves(where, "environment steps", what, _labelled(lines), note=note, small=small)
-        for (where, what), lines in figures.items()
+        Curves(
+            where,
+            "environment steps",
+            what,
+            [dataclasses.replace(x, look=labels.index(x.label)) for x in lines],
+            note=note,
+            small=small,
+        )
+        for (where, what), lines in labelled.items()
     ]
 
 

@@ -4,8 +4,8 @@ import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from etude.errors import UserError
-from etude.kinds import KINDS
+from etude.errors import UserError, disk_errors
+from etude.kinds import COMPARE, HOLDERS, KINDS, TUNE
 from etude.report.curves import Detail
 from etude.report.page import (
     Block,
@@ -21,16 +21,17 @@ from etude.report.page import (
     text,
 )
 from etude.runs import formats
-from etude.runs.folder import ABOUT, MADE, SUMMARY, Record, RunFolder
+from etude.runs.folder import ABOUT, CONFIG, MADE, METRICS, SUMMARY, Record, RunFolder
 from etude.runs.reading import SUMMARY_LIMITS, is_file, misfit, read_bytes, read_json, shortened
 from etude.settings import lists_to_tuples
 from etude.text import as_words, count
 
 FILM = "play.gif"
-END = {
-    "discover": ("meta_steps", "updates", "meta-step"),
-    "tune": ("trials", "updates", "trial"),
-}
+MOST_HELD = 1000
+HELD = {COMPARE: f"{HOLDERS[COMPARE]}/*", TUNE: f"{HOLDERS[TUNE]}/*/*"}
+"""The paths of the runs in a folder that holds many: in a search, each trial has one per
+environment."""
+END = {"discover": ("meta_steps", "updates", "meta-step")}
 """The setting that says how long a run is, the entry of its records that counts up to it, and the
 unit of both, by kind."""
 END_OF_OTHERS = ("steps", "steps", "step")
@@ -107,8 +108,9 @@ def reproduction_in(path: str) -> Record | None:
 
 def stamp(path: str) -> tuple[Any, ...]:
     """Differs as soon as anything that a page shows of the folder does."""
-    names = ("config.json", "metrics.jsonl", SUMMARY, FILM)
-    return tuple(_stamp(Path(path) / name) for name in names)
+    names, rooms = (CONFIG, METRICS, SUMMARY, FILM), ("", *HELD.values())
+    found = (sorted(Path(path).glob(room)) if room else [Path(path)] for room in rooms)
+    return tuple((x, _stamp(x / name)) for each in found for x in each for name in names)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -151,6 +153,30 @@ def commands(path: Path, kind: str, made: formats.Made | None, finished: bool) -
     elif finished:
         lines["Watch the agent"] = f"etude play {own}"
     return Commands("Commands", lines)
+
+
+def holder_commands(found: Found) -> Commands:
+    """Of a folder that holds many runs, which is named like the command that makes it."""
+    own = shlex.quote(str(found.path))
+    lines = {"What was run": made["command"]} if (made := found.made) and made["command"] else {}
+    if found.summary is None:
+        lines["Go on"] = f"etude {found.kind} --resume {own}"
+    lines["Each run"] = f"etude report {own}/{HELD[found.kind]}"
+    return Commands("Commands", lines)
+
+
+def held(found: Found) -> list[Block]:
+    """How far the runs are that a folder holds."""
+    with disk_errors(f"{found.path} cannot be read"):
+        paths = sorted(x for x in found.path.glob(HELD[found.kind]) if is_file(x / CONFIG))
+    runs = [opened(str(x)) for x in paths[:MOST_HELD]]
+    rows = [
+        [text(x.path.name), text(x.config.get("rule")), text(x.config.get("env")), text(x.state)]
+        for x in runs
+    ]
+    done = sum(x.summary is not None for x in runs)
+    note = f"{done} of {count(len(runs), 'run')} finished."
+    return [Table("Runs", ("run", "rule", "environment", "state"), rows, note=note)]
 
 
 def film(path: Path, detail: Detail, what: str) -> list[Block]:

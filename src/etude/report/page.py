@@ -31,6 +31,11 @@ def number(x: float | None) -> Cell:
     return Cell(figure(x), None if x is None else float(x))
 
 
+def whole(x: object) -> Cell:
+    """A whole number, if it is one."""
+    return Cell(f"{x:,}", float(x)) if isinstance(x, int) else Cell("–")
+
+
 def text(x: object) -> Cell:
     words = str(x)
     return Cell(words if len(words) <= MOST_TEXT else f"{words[:MOST_TEXT]}…")
@@ -77,6 +82,8 @@ class Line:
     high: np.ndarray | None = None
     hidden: bool = False
     """Until the reader asks for it."""
+    look: int | None = None
+    """The number of its colour, if it is to be the same in several figures."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -101,7 +101,7 @@ def _templates() -> jinja2.Environment:
 
 def breakable(text: str) -> Markup:
     """Names of environments and rules are long words: they may be broken after these characters."""
-    return Markup("<wbr>").join(map(escape, re.split(r"(?<=[:,=/_])", text)))
+    return Markup("<wbr>").join(map(escape, re.split(r"(?<=[:,=/])", text)))
 
 
 def data(figure: Curves | Bars) -> Settings:
@@ -122,6 +122,7 @@ def _line(line: Line, axes: list[Numbers]) -> Settings:
     told: Settings = {"label": line.label, "x": axes.index(x), "y": _numbers(line.y)}
     if line.low is not None and line.high is not None:
         told |= {"low": _numbers(line.low), "high": _numbers(line.high)}
+    told |= {} if line.look is None else {"look": line.look}
     return told | ({"hidden": True} if line.hidden else {})
 
 

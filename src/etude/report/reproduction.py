@@ -3,7 +3,7 @@
 import numpy as np
 
 from etude import stats
-from etude.experiments import EXPERIMENTS
+from etude.experiments import EXPERIMENTS, SHORT_VERSION
 from etude.report.curves import Detail, about_lines, line
 from etude.report.folders import Row, Told, origin
 from etude.report.page import (
@@ -32,10 +32,12 @@ def tell(path: str, summary: Record, detail: Detail) -> Told:
     known = EXPERIMENTS.get(name)
     hold = sum(x["verdict"] == "holds" for x in summary["verdicts"])
     held = f"{hold} of {count(len(summary['verdicts']), 'claim')} hold"
-    blocks: list[Block] = [verdicts(summary)]
+    blocks: list[Block] = []
     if summary["quick"]:
         held = "short version"
-        blocks = [Paragraph("This was the short version, which says nothing of the claims.", True)]
+        blocks.append(Paragraph(SHORT_VERSION, True))
+    elif summary["verdicts"]:
+        blocks.append(verdicts(summary))
     blocks += [block for panel in summary["panels"] for block in drawn(path, panel, detail)]
     blocks += [Paragraph(note) for note in summary["notes"]]
     made = summary.get("made")

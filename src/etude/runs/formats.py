@@ -182,16 +182,87 @@ class AdaptSummary(TypedDict):
     after: TaskScore
 
 
+class Estimate(TypedDict):
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class Improvement(Estimate):
+    """Of one rule over another."""
+
+    rule: str
+    over: str
+    verdict: str
+
+
+class Profile(TypedDict):
+    levels: Line
+    share_above: dict[str, Line]
+    """By rule."""
+
+
+class Aggregate(TypedDict):
+    """Over environments."""
+
+    over: list[str]
+    left_out: dict[str, str]
+    improvement: list[Improvement]
+    iqm: NotRequired[dict[str, Estimate]]
+    against_best: NotRequired[dict[str, str]]
+    profile: NotRequired[Profile]
+
+
+class EstimateLine(TypedDict):
+    value: Line
+    low: Line
+    high: Line
+
+
+class Efficiency(TypedDict, total=False):
+    """Empty if no environment has references."""
+
+    budget: str
+    over: list[str]
+    at: Line
+    by_rule: dict[str, EstimateLine]
+
+
+class Reference(TypedDict):
+    random: float | None
+    strong: float | None
+    source: str
+
+
+class CompareCell(TypedDict):
+    env: str
+    rule: str
+    folder: str
+    status: Literal["done", "failed"]
+    why: NotRequired[str | None]
+    scores: NotRequired[dict[str, Line | None]]
+    """By measure."""
+    environment_steps: NotRequired[int]
+    agent_updates: NotRequired[int]
+    seconds: NotRequired[float]
+    seconds_to_score: NotRequired[dict[str, Line]]
+    settings: dict[str, Any]
+
+
 class CompareSummary(TypedDict):
     environments: list[str]
     rules: list[str]
+    equal: str
+    seeds: int
+    measures: dict[str, str]
     shown: str
-    cells: list[dict[str, Any]]
+    references: dict[str, Reference]
+    cells: list[CompareCell]
     failed: dict[str, str]
     """Why, by rule and environment in words."""
-    aggregate: dict[str, dict[str, Any]]
+    aggregate: dict[str, Aggregate]
     """By measure."""
-    efficiency: dict[str, Any]
+    efficiency: Efficiency
     seconds: float
 
 

@@ -12,9 +12,12 @@ from etude.runs.provenance import made_now
 from etude.runs.run import Found, Run, State
 
 
-def start(run: Run, out: str | None = None, command: str | None = None) -> RunFolder:
+def start(
+    run: Run, out: str | None = None, command: str | None = None, works_here: bool = True
+) -> RunFolder:
     """A new folder (`out`, or a fresh one under `runs/`) with all that the run starts from.
-    `command` is the one that asked for it, if there was one."""
+    `command` is the one that asked for it, if there was one; `works_here` says whether this process
+    will also execute it."""
     run.require_keepable()
     with stopping.held():  # no half-made folder is left
         folder = RunFolder.create(out, run.name)
@@ -24,7 +27,7 @@ def start(run: Run, out: str | None = None, command: str | None = None) -> RunFo
                 run.write_start(folder)
                 about = {KIND: run.kind, FORMAT: VERSION, ID: folder.identity}
                 # The config comes last, so that whatever has a config has all it starts from.
-                origin = {IMPORT_FROM: os.getcwd(), MADE: made_now(command)}
+                origin = {IMPORT_FROM: os.getcwd(), MADE: made_now(command, works_here)}
                 folder.write_config(about | run.settings() | origin)
     return folder
 

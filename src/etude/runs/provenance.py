@@ -13,14 +13,16 @@ PACKAGES = ("etude", "jax", "jaxlib", "numpy", "equinox", "optax", "gymnax")
 """Those whose versions numbers may depend on."""
 
 
-def made_now(command: str | None = None) -> Record:
-    """By this process, now. `command` is the one that the user gave, if there was one."""
+def made_now(command: str | None = None, works_here: bool = True) -> Record:
+    """By this process, now. `command` is the one that the user gave, if there was one. A process
+    that leaves the work to others must not take hold of a device."""
     versions = {name: version for name in PACKAGES if (version := _version(name))}
+    device = {"device": _device()} if works_here else {}
     return {
         "command": command,
         "at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version(), **versions},
-        "machine": {"system": platform.platform(), "cores": os.cpu_count(), "device": _device()},
+        "machine": {"system": platform.platform(), "cores": os.cpu_count(), **device},
     }
 
 

@@ -34,15 +34,16 @@ def try_out(config: TuneConfig) -> None:
         rules.maker(plan.rule, envs.make(plan.env).observation)
 
 
-def start(config: TuneConfig, out: str | None) -> RunFolder:
-    """A new folder (`out`, or a fresh one under `runs/`)."""
+def start(config: TuneConfig, out: str | None, command: str | None = None) -> RunFolder:
+    """A new folder (`out`, or a fresh one under `runs/`). `command` is the one that asked for it,
+    if there was one."""
     try_out(config)
     with stopping.held():
         folder = RunFolder.create(out, f"tune-{config.env}-{split_spec(config.rule)[0]}")
         with folder.locked():
             folder.require_new()
             about = {KIND: TUNE, FORMAT: VERSION, ID: folder.identity}
-            origin = {IMPORT_FROM: os.getcwd(), MADE: made_now(config.command)}
+            origin = {IMPORT_FROM: os.getcwd(), MADE: made_now(command, works_here=False)}
             folder.write_config(about | dataclasses.asdict(config) | origin)
     return folder
 

@@ -60,7 +60,7 @@ function bandTrace(line, x, look, visible) {
 function lineTraces(data, view) {
   const bands = [], lines = [];
   data.lines.forEach((line, index) => {
-    const x = data.axes[line.x], look = lookOf(index), visible = !view.hidden.has(line.label);
+    const x = data.axes[line.x], look = lookOf(line.look ?? index), visible = !view.hidden.has(line.label);
     const interval = line.low ? " (%{customdata[0]:.3~g} to %{customdata[1]:.3~g})" : "";
     if (line.low && view.bands) bands.push(bandTrace(line, x, look, visible));
     lines.push({
@@ -199,7 +199,7 @@ function showLegend(figure, data, view) {
   const legend = figure.querySelector(".legend"), lines = data.lines ?? [];
   if (!lines.some((line) => line.label)) return;
   const items = lines.map((line, index) => {
-    const look = lookOf(index), swatch = document.createElement("i");
+    const look = lookOf(line.look ?? index), swatch = document.createElement("i");
     swatch.className = look.dash;
     swatch.style.borderTopColor = look.color;
     const toggle = button(line.label, () => {
