@@ -16,7 +16,32 @@ from etude.core.nn import LSTM, MLP, Linear, LSTMState, chain
 from etude.core.returns import signed_log
 from etude.core.types import Rollout
 
-STATE_INPUTS = 23
+STATE_INPUTS = (
+    "π(a)",
+    "μ(a)",
+    "reward",
+    "goes on",
+    "v",
+    "next v",
+    "advantage",
+    "normalised advantage",
+    "π⁻(a)",
+    "y",
+    "next y",
+    "y⁻",
+    "next y⁻",
+    "z(a)",
+    "mean z",
+    "next mean z",
+    "max z",
+    "next max z",
+    "z⁻(a)",
+    "mean z⁻",
+    "next mean z⁻",
+    "max z⁻",
+    "next max z⁻",
+)
+"""What the network reads of each transition; the channels of the action blocks join them."""
 ACTION_INPUTS = 9
 OUTPUT_STD = 0.3
 
@@ -226,7 +251,7 @@ class MetaNetwork(eqx.Module):
         key: PRNGKeyArray,
     ):
         keys = iter(jax.random.split(key, 11))
-        features = STATE_INPUTS + 2 * channels[-1]
+        features = len(STATE_INPUTS) + 2 * channels[-1]
         self.encoder = Encoder(prediction, embedding, channels, key=next(keys))
         self.lstm = LSTM(features, hidden, key=next(keys))
         self.modulation = Linear(rnn, hidden, key=next(keys), std=1.0)
@@ -267,6 +292,13 @@ class MetaNetwork(eqx.Module):
             x = x * jnp.broadcast_to(self.modulation(rnn_state.hidden), x.shape)
         targets = ProposedTargets(self._policy(x, by_action), self.y_out(x), self.z_out(x))
         return targets, self.extra(x)[..., 0]
+
+    @property
+    def input_names(self) -> list[str]:
+        """Of the features of a transition, in their order."""
+        channels = range(self.encoder.blocks[-1].w.shape[1])
+        kinds = ("mean over actions, channel {}", "taken action, channel {}")
+        return [*STATE_INPUTS, *(kind.format(i) for kind in kinds for i in channels)]
 
     def embed_y(self, y: Float[Array, "*batch Y"]) -> tuple[Array, ...]:
         return tuple(embed_distributions([self.encoder.y_net, self.rnn.encoder.y_net], y))

@@ -134,15 +134,22 @@ class Disco(Rule[DiscoState, DiscoTargets]):
     def targets(
         self, agent: Agent, state: DiscoState, rollout: Rollout
     ) -> tuple[DiscoTargets, DiscoState]:
-        online, target = self._read(agent, rollout), self._read(state.target, rollout)
-        values, advantage, td = self._estimate_values(online, target, state, rollout)
-        inputs = NetworkInputs(rollout, online, target, values)
+        inputs, advantage, td = self.inputs(agent, state, rollout)
+        values = inputs.values
         rnn = state.rnn if self.config.meta_rnn else None
         proposed, rnn = self.network(inputs, rnn, self.config.predictions)
         decay = self.config.target_decay
         target_agent = jax.tree.map(lambda t, a: decay * t + (1.0 - decay) * a, state.target, agent)
         rnn = state.rnn if rnn is None else rnn
         return DiscoTargets(proposed, values), DiscoState(keep(rnn), advantage, td, target_agent)
+
+    def inputs(
+        self, agent: Agent, state: DiscoState, rollout: Rollout
+    ) -> tuple[NetworkInputs, Moments, Moments]:
+        """What the meta-network reads, and the moments of advantages and TD errors afterwards."""
+        online, target = self._read(agent, rollout), self._read(state.target, rollout)
+        values, advantage, td = self._estimate_values(online, target, state, rollout)
+        return NetworkInputs(rollout, online, target, values), advantage, td
 
     def _read(self, agent: Agent, rollout: Rollout) -> Reading:
         """What an agent does not predict reads as 0."""
