@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: test lint demo lock clean
+.PHONY: test lint demo fuzz chaos soak lock clean
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=10
@@ -17,6 +17,16 @@ lint: $(READY)
 
 demo: $(READY)
 	$(BIN)/etude train --env catch:rows=5,columns=5 --rule actor_critic --steps 60000 --seeds 2 --out runs/demo-$$(date +%Y%m%d-%H%M%S)
+
+# What takes too long for `make test`; what came out is in docs/reference/promises.md.
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz
+
+chaos: $(READY)
+	$(BIN)/python -m tests.chaos
+
+soak: $(READY)
+	$(BIN)/python -m benchmarks.soak --minutes 60
 
 # Installs exactly what is locked: left to itself, pip would resolve extras anew as soon as a release
 # newer than the lock appears. `pip check` then says whether the lock is complete.

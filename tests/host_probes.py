@@ -143,6 +143,10 @@ class Broken(Corridor):
                 seen = seen[:1]
             case "lines":
                 raise RuntimeError("first line.\nsecond line.")
+            case "complex":
+                seen = seen + 1j
+            case "unsure":
+                rest[0] = float("nan")
         return seen, reward, *rest
 
 
@@ -204,3 +208,17 @@ class Unmakeable(Corridor):
 
 
 gymnasium.register("Corridor-v0", "tests.host_probes:Corridor")
+
+
+class Levers(gymnasium.Env):
+    """Two levers, of which the second pays, in episodes of one step: whenever a simulator starts
+    anew, it goes on as it would have."""
+
+    observation_space = spaces.Box(0.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.ones(2, np.float32), {}
+
+    def step(self, action):
+        return np.ones(2, np.float32), float(action), True, False, {}

@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from gymnax.environments import environment, spaces
 from jaxtyping import Array
@@ -195,6 +196,51 @@ class NothingToSee(BestAction):
 class TwoRewards(BestAction):
     def reward(self, observation, action, time):
         return jnp.ones(2)
+
+
+class Broken(BestAction):
+    """Goes wrong in its third step: `pure_callback` raises, or what is observed is infinite."""
+
+    length = 8
+
+    def __init__(self, how: str = "raise"):
+        super().__init__()
+        self.how = how
+
+    def reward(self, observation, action, time):
+        if self.how != "raise":
+            return jnp.ones(())
+        form = jax.ShapeDtypeStruct((), jnp.float32)
+        return jax.pure_callback(self.paid, form, time, vmap_method="sequential")
+
+    @staticmethod
+    def paid(time):
+        if time >= 2:
+            raise RuntimeError("the glass is broken")
+        return np.float32(1)
+
+    def after(self, observation, time):
+        return jnp.where((self.how == "inf") & (time >= 3), jnp.inf, observation)
+
+
+class OfKind(BestAction):
+    """Gives one of its results as numbers of another kind."""
+
+    def __init__(self, what: str, kind: str):
+        super().__init__()
+        self.what, self.kind = what, kind
+
+    def reset_env(self, key, params):
+        seen, state = super().reset_env(key, params)
+        return self._as_kind("observation", seen), state
+
+    def step_env(self, key, state, action, params):
+        seen, state, reward, terminated, info = super().step_env(key, state, action, params)
+        seen, reward = self._as_kind("observation", seen), self._as_kind("reward", reward)
+        return seen, state, reward, self._as_kind("terminated", terminated), info
+
+    def _as_kind(self, what, value):
+        return value.astype(self.kind) if what == self.what else value
 
 
 class NoFinalObservation(BestAction):

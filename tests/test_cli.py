@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from etude import __version__
 from etude.cli import commands as cli
+from etude.cli import terminal
+from etude.cli.progress import ProgressReport
 from etude.runs.arrays import read_arrays
 from etude.runs.folder import RunFolder
 
@@ -108,6 +111,9 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, here, t
     assert (run / "play.gif").read_bytes()[:3] == b"GIF" and "▀" in played.stdout
     again = here("train", "--resume", "run")
     assert again.returncode == 0 and "final return" in again.stdout
+    assert "Wrote run/report.html" in here("report", "run").stdout
+    page = (run / "report.html").read_text()
+    assert "etude train --env catch:rows=4,columns=3" in page and "image/gif" in page
 
 
 @pytest.mark.parametrize(
@@ -144,6 +150,10 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, here, t
         (["train", "--rule", "/"], "/ holds no rule.npz, as runs of etude train and discover do"),
         (["plot", "nowhere"], "not a run folder"),
         (["plot"], "run"),
+        (["report"], "Name one or more folders"),
+        (["report", "nowhere"], "There is no folder nowhere"),
+        (["report", "nowhere", "--watch", "--out", "a.html"], "does not go with --out"),
+        (["report", "nowhere", "--watch", "--port", "70000"], "--port must be from 0 to 65535"),
         (["adapt", "--tasks", "catch"], "catch is one task, not a distribution"),
         (["adapt", "--algo", "mamml"], "mamml"),
         (["adapt", "--algo", "maml", "--cell", "lstm"], "maml has no setting cell"),
@@ -157,6 +167,10 @@ def test_train_leaves_a_whole_run_folder_and_plot_and_play_use_it(etude, here, t
         (["train", "--env", "catch:max_steps_in_episode=0"], "must be at least 1, not 0"),
         (["train", "--resume", "nowhere", "--env", "catch"], "not --env"),
         (["tarin"], "tarin"),
+        (["train", *SMALL, "--lr", "0.1"], "no flag --lr: did you mean --learning-rate?"),
+        (["train", *SMALL, "--steps", "1e320"], "steps must be at most 1,000,000,000,000,000"),
+        (["train", *SMALL, "--steps", "1.5"], "'1.5' is not a whole number"),
+        (["train", *SMALL, "--torso", *["8"] * 300], "torso must be 1 to 256 positive widths"),
     ],
 )
 def test_a_mistake_gets_a_sentence_and_exit_code_2(arguments, words, here, tmp_path):
@@ -207,7 +221,8 @@ import sys
 import etude, etude.adaptation.config, etude.core.config, etude.meta.discovery.config
 import etude.training.config, etude.training.presets
 from etude.cli import commands
-for command in [], *([x] for x in "train discover adapt reproduce envs rules plot play".split()):
+names = "train discover adapt compare tune reproduce envs rules plot play"
+for command in [], *([x] for x in names.split()):
     sys.argv = ["etude", *command, "--help"]
     try:
         commands.main()
@@ -231,6 +246,9 @@ print("heavy:", {"jax", "gymnax", "numpy", "matplotlib"} & sys.modules.keys())
         ["train", "--env", "katch"],
         ["train", "--rule", "dsco103"],
         ["discover", "--envs", "katch"],
+        ["tune", "--env", "katch"],
+        ["compare", "--envs", "catch,katch"],
+        ["compare", "--envs", "catch", "--rules", "ppo,dsco103"],
         ["train", "--resume", "nowhere"],
     ],
 )
@@ -267,7 +285,9 @@ def heavy(code, environment, folder) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("command", ["train", "discover", "adapt", "reproduce", "plot", "play"])
+@pytest.mark.parametrize(
+    "command", ["train", "discover", "adapt", "tune", "compare", "reproduce", "plot", "play"]
+)
 def test_help_says_what_happens_by_default(command, here):
     text = " ".join(here(command, "--help").stdout.replace("│", " ").split())
     assert "None" not in text and "options options" not in text and "False" not in text
@@ -287,6 +307,40 @@ def test_a_dry_run_prints_the_plan_with_origins_and_does_nothing(here, tmp_path)
         rows = [line.split() for line in result.stdout.splitlines()]
         assert ["seed", "7", "flag"] in rows and ["batch", batch, "default"] in rows
     assert not list(tmp_path.iterdir())
+
+
+def test_numbers_are_read_as_people_write_them(here):
+    arguments = [*SMALL, "--steps", "1e6", "--torso", "64,32", "--seeds", "1_0"]
+    result = here("train", *arguments, "--env", "catch:rows=1e1", "--dry-run")
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["steps", "1000000", "flag"] in rows and ["seeds", "10", "flag"] in rows
+    assert ["torso", "64", "32", "flag"] in rows and ["log_every", "312"] in [x[:2] for x in rows]
+
+
+def test_the_command_says_its_version(here):
+    assert here("--version").stdout.startswith(f"etude {__version__} (Python 3.")
+
+
+def test_names_in_a_pipe_are_whole(here, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = here("envs").stdout.splitlines()
+    assert any("gymnax/Breakout-MinAtar" in line and "10×10×4" in line for line in lines)
+    assert any(len(line) > 100 for line in lines)  # one line per environment
+
+
+def test_an_interval_says_what_it_is_over_and_there_is_one_speed(capsys, tmp_path):
+    score = {"mean": 0.5, "low": 0.2, "high": 0.7, "per_seed": [0.5]}
+    summary = {"final_return": score, "seeds": 1, "environment_steps": 64, "updates": 4}
+    summary |= {"seconds": 2.0, "steps_per_second": 32.0, "params_sha256": "0" * 64}
+    terminal.print_training(summary, RunFolder(tmp_path))
+    assert "95% interval over episodes of one seed: 0.2 to 0.7" in capsys.readouterr().out
+    terminal.print_training(summary | {"seeds": 3}, RunFolder(tmp_path))
+    printed = capsys.readouterr().out
+    assert "over seeds and episodes" in printed and "32 steps/s, 3 seeds together" in printed
+    report = ProgressReport(terminal.out, "", 4, lambda record: "", seeds=3)
+    report({"updates": 1, "seconds": 1.0, "steps": 16})
+    report({"updates": 4, "seconds": 4.0, "steps": 64})
+    assert "48 steps/s, 3 seeds together" in capsys.readouterr().out  # 3 × 48 steps in 3 s
 
 
 def test_a_dry_run_of_a_run_that_goes_on_shows_its_own_settings(here, tmp_path):
@@ -437,7 +491,10 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_keeps_the_last_checkpoint(
     arguments = ["train", "--resume", "run", "--steps", "64000", "--checkpoint-seconds", "0"]
     code = f"""
 import resource, sys
+from etude import __version__
 from etude.cli import commands as cli
+from etude.cli import terminal
+from etude.cli.progress import ProgressReport
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 sys.argv = ["etude", *{arguments}]
 cli.main()

@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 from gymnax.environments import environment
 
-from etude import envs
+from etude import envs, rules
+from etude.core.observations import Symbols
 from etude.envs import base, catalogue
 from etude.envs.catch import Catch
 from etude.errors import UserError
+from etude.training.config import TrainRequest
+from etude.training.iteration import Training
+from etude.training.planning import plan_named
+from etude.training.presets import resolve
+from etude.training.run import TrainRun
 
 
 def play_catch(env, column, actions):
@@ -249,6 +255,43 @@ def test_the_table_of_environments_says_what_they_are():
         (observation,) = jax.tree.leaves(task.observation)
         assert (task.num_actions, observation.shape) == (listed.actions, listed.observation), name
         assert jnp.issubdtype(observation.dtype, jnp.number) or observation.dtype == bool
+
+
+@pytest.mark.slow
+def test_whatever_is_listed_can_be_trained():
+    rule, small = rules.load("policy_gradient"), dict(torso=(4,), batch=2, rollout=3, steps=6)
+    for name in envs.available():
+        request = TrainRequest(env=name, rule="policy_gradient", **small)
+        training = Training.create(envs.make(name), resolve(request, "policy_gradient"))
+        # One program, for nearly all the time is compilation.
+        play_and_learn = jax.jit(lambda key, t=training: t.iterate(rule, t.init(rule, key)))
+        state, metrics = play_and_learn(jax.random.key(0))
+        numbers = jax.tree.leaves((metrics, state.learner.agent))
+        assert all(np.isfinite(x).all() for x in numbers), name
+        assert float(metrics["gradient_norm"]) > 0.0 or envs.available()[name].actions == 1, name
+
+
+def test_an_index_that_is_observed_is_a_symbol():
+    for name, number in (("FrozenLake-misc", 16), ("FourRooms-misc", 12)):
+        (seen,) = jax.tree.leaves(envs.make(f"gymnax/{name}").observation)
+        assert isinstance(seen, Symbols) and seen.number == number
+    for name in ("gymnax/CartPole-v1", "catch", "gymnax/Pong-misc"):
+        (seen,) = jax.tree.leaves(envs.make(name).observation)
+        assert not isinstance(seen, Symbols)
+
+
+def test_what_is_known_not_to_learn_says_so_before():
+    known = {*catalogue.HARD, *catalogue.FORGETFUL}
+    assert known <= envs.available().keys()
+    for env, memory, words in (
+        ("maze:size=4", "none", "many places look the same, for which agents need --memory gru."),
+        ("maze:size=4", "gru", None),
+        ("random_walk", "none", "it has one action"),
+        ("catch", "none", None),
+    ):
+        request = TrainRequest(env=env, rule="ppo", memory=memory)
+        notes = TrainRun.untraced(plan_named(request).plan).notes()
+        assert [words in x for x in notes] == ([] if words is None else [True])
 
 
 def test_what_the_table_leaves_out_of_gymnax_cannot_be_played():

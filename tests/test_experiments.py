@@ -123,7 +123,7 @@ def check(result: Reproduction, name: str, path: Path) -> None:
     write(result, name, QUICK, RunFolder(path))
     assert (path / "figure.png").read_bytes()[:4] == b"\x89PNG"
     document = json.loads((path / "summary.json").read_text())
-    assert document["quick"] and len(document["verdicts"]) == len(result.verdicts)
+    assert document["quick"] and document["verdicts"] == []  # a short version proves nothing
 
 
 def rewards(steps, returns):

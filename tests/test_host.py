@@ -189,6 +189,8 @@ def test_mistakes_are_found_before_anything_starts(spec, says):
         ("nan", "its reward is nan"),
         ("inf", "its observation is inf"),
         ("shape", r"shape \(1,\), where its space says \(2,\)"),
+        ("complex", "it observes numbers of type complex"),
+        ("unsure", "its terminated is nan, not true or false"),
         ("hang", "no answer within 1 seconds"),
         ("die", "its process ended with exit code 3"),
     ],

@@ -116,5 +116,5 @@ def test_the_papers_settings_are_laid_over_those_for_a_laptop():
     assert laptop.conv_kind == "classic" and laptop.preset == "laptop"
     crafter = plan_named(TrainRequest(env="crafter", rule="disco103", preset="paper")).plan
     assert crafter.frame_stack == 32 and crafter.schedule == "constant"
-    with pytest.raises(UserError, match="of catch the paper says nothing"):
+    with pytest.raises(UserError, match="of catch it says nothing"):
         plan_named(TrainRequest(env="catch", preset="paper"))

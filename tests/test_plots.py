@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from etude.cli.film import own_picture
-from etude.cli.plots import plot_folders
+from etude.cli.plots import lines_of, plot_folders
 from etude.envs import Task, make
 from etude.envs.catch import Catch
 from etude.errors import UserError
-from etude.meta.discovery.report import _check_curve
+from etude.meta.discovery.report import check_curve
 from etude.runs.figures import band, plot_curves, smooth
+from etude.runs.folder import RunFolder
 
 
 def test_a_band_is_the_mean_and_students_interval():
@@ -48,8 +49,8 @@ def test_a_figure_that_cannot_be_written_gets_a_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("config", "metrics", "words"),
     [
-        ("{}", "", "no training and no discovery"),
-        ('{"envs": "b"}', "", "check the same environments"),
+        ("{}", "", "holds no run with a curve"),
+        ('{"envs": "b"}', "", "no rule was checked yet"),
         ('{"rule": "a", "env": "b"}', "5\n", "is damaged"),
         ('{"rule": "a", "env": "b"}', '{"return": 1}\n', "is damaged: it lacks"),
     ],
@@ -61,14 +62,34 @@ def test_a_folder_that_someone_mangled_gets_a_sentence(tmp_path, config, metrics
         plot_folders([str(tmp_path)], tmp_path / "figure.png")
 
 
-def test_folders_of_other_kinds_are_left_out(tmp_path):
+def test_what_can_be_drawn_is_drawn_and_what_cannot_is_named(tmp_path):
     for name, config in (("a", '{"rule": "a", "env": "b"}'), ("b", '{"envs": "b"}')):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(config)
     record = '{"updates": 1, "steps": 1, "return": 1.0, "returns": [1.0]}\n'
     (tmp_path / "a" / "metrics.jsonl").write_text(record)
-    plot_folders([str(tmp_path / "b"), str(tmp_path / "a")], tmp_path / "figure.png")
+    (tmp_path / "reproduced").mkdir()
+    paths = [str(tmp_path / name) for name in ("reproduced", "b", "a")]
+    undrawn = plot_folders(paths, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
+    assert "reproduced is not a run folder" in undrawn[0] and "no rule was checked" in undrawn[1]
+    with pytest.raises(UserError, match="not a run folder"):
+        plot_folders(paths[:1], tmp_path / "figure.png")
+
+
+def test_each_environment_has_a_panel_and_kinds_may_be_mixed(tmp_path):
+    record = '{"updates": 1, "steps": 1, "return": 1.0, "returns": [1.0], "returns_before": [0.5]}'
+    configs = [{"env": "catch", "rule": "ppo"}] * 2 + [{"env": "maze", "rule": "ppo"}]
+    configs += [{"tasks": "maze", "algo": "rl2", "kind": "adapt"}]
+    lines = []
+    for name, config in enumerate(configs):
+        (tmp_path / str(name)).mkdir()
+        (tmp_path / str(name) / "config.json").write_text(json.dumps(config))
+        (tmp_path / str(name) / "metrics.jsonl").write_text(f"{record}\n")
+        lines += lines_of(RunFolder.open(str(tmp_path / str(name))))
+    assert [line.panel[0] for line in lines] == ["catch", "catch", "maze", "maze"]
+    assert [line.label for line in lines] == ["ppo", "ppo", "ppo", "rl2"]
+    assert plot_folders([str(tmp_path / str(i)) for i in range(4)], tmp_path / "f.png") == []
 
 
 def test_the_checks_of_several_discoveries_are_drawn_together(tmp_path):
@@ -85,7 +106,7 @@ def test_the_checks_of_several_discoveries_are_drawn_together(tmp_path):
         records = [plain, {"updates": 2, "steps": 2, "check": check}]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     paths = [str(tmp_path / "0"), str(tmp_path / "1")]
-    steps, mean, low, high = _check_curve([records[1]], "catch")
+    steps, mean, low, high = check_curve([records[1]], "catch")
     np.testing.assert_allclose([steps, mean], [[0, 2], [-0.5, 1.5]])
     np.testing.assert_allclose(high - low, 0.2)
     plot_folders(paths, tmp_path / "figure.png")

@@ -14,6 +14,11 @@ from etude.envs.catalogue import SUITES
 from etude.envs.registry import suite_module
 from etude.errors import UserError
 
+needs_envpool = pytest.mark.skipif(
+    importlib.util.find_spec("envpool") is None,
+    reason="EnvPool is not installed",  # importing it here would be before Qt
+)
+
 
 def actions_for(task, num_envs, steps, seed=0):
     rng = np.random.default_rng(seed)
@@ -269,8 +274,8 @@ def test_the_57_games_are_there():
 # --- Procgen ------------------------------------------------------------------------------------
 
 
+@needs_envpool
 def test_procgen_repeats_itself_and_has_levels():
-    pytest.importorskip("procgen")
     actions = actions_for(envs.make("procgen/coinrun"), 4, 300)
     first, steps = played("procgen/coinrun", actions)
     again, same = played("procgen/coinrun", actions)
@@ -280,6 +285,52 @@ def test_procgen_repeats_itself_and_has_levels():
     assert sum(x.terminated.sum() for x in steps) > 0
     (one,), _ = played("procgen/coinrun:levels=1", actions[:1])
     assert (one[0] == one[1:]).all() and (first[0][0] != first[0][1]).any()
+
+
+@needs_envpool
+@pytest.mark.parametrize("mode", ["easy", "hard"])
+def test_every_game_of_procgen_is_there(mode):
+    for name in suite_module("procgen").names():
+        (first,), (step,) = played(f"procgen/{name}:mode={mode}", np.zeros((1, 2), np.int32))
+        assert first.shape == step.observation[0].shape == (2, 64, 64, 3) and first.any()
+
+
+# --- EnvPool ------------------------------------------------------------------------------------
+
+
+@needs_envpool
+def test_envpool_skips_the_step_after_an_end_and_keeps_time_limits_apart():
+    spec = "atari/Breakout:by=envpool,frames=400,life=true,clip=true"
+    task = envs.make(spec)
+    assert (task.num_actions, task.observation.shape) == (18, (84, 84))
+    _, steps = played(spec, actions_for(task, 4, 400))
+    ended = np.array([x.over for x in steps])
+    cut, terminated = (
+        np.array([getattr(x, k) for x in steps]) for k in ("truncated", "terminated")
+    )
+    skipped = np.array([x.skipped for x in steps])
+    np.testing.assert_array_equal(skipped[1:], ended[:-1])
+    assert cut.any() and not (cut & ~ended).any()
+    assert (terminated & ~ended).any(), "lives are lost while the game goes on"
+    assert not np.array([x.reward for x in steps])[skipped].any()
+    lengths = np.diff(np.flatnonzero(ended[:, 0]))
+    assert lengths.max() == 101, "of 100 steps, 400 frames, and one that is skipped"
+
+
+@needs_envpool
+def test_envpool_draws_the_screen_of_the_game_that_is_played():
+    simulator = envs.make("atari/Pong:by=envpool").open(2, 0)
+    simulator.reset(3)
+    first = simulator.picture().copy()
+    assert first.shape == (210, 160, 3)
+    for _ in range(60):
+        seen = simulator.step(np.full(2, 2, np.int32)).observation[0][0]
+    grey = simulator.picture().mean(axis=-1)
+    assert (grey != first.mean(axis=-1)).any()
+    # The same picture, smaller: what is bright in one is bright in the other.
+    rows, columns = np.arange(84) * 210 // 84 + 1, np.arange(84) * 160 // 84
+    assert np.corrcoef(grey[np.ix_(rows, columns)].ravel(), seen.ravel())[0, 1] > 0.8
+    simulator.close()
 
 
 # --- Environments in JAX -------------------------------------------------------------------------
@@ -359,14 +410,16 @@ def test_craftax_is_cut_by_its_limit_only():
         ("nethack/Challenge:character=@", "nle", "chooses the character itself"),
         ("crafter/Hard", "crafter", "`etude envs crafter` lists them"),
         ("crafter:length=0", "crafter", "length must be at least 1"),
-        ("procgen/coinrun:mode=medium", "procgen", "mode must be easy or hard"),
+        ("procgen/coinrun:mode=medium", "envpool", "mode must be easy or hard"),
+        ("atari/Pong:by=gym", "ale_py", "by must be ale or envpool"),
         ("pgx/go_9x9", "pgx", "game for several players"),
         ("xminigrid/XLand-MiniGrid-R1-9x9", "xminigrid", "needs a set of rules"),
         ("jumanji/TSP-v1:cities=3", "jumanji", "has no settings"),
     ],
 )
 def test_mistakes_get_a_sentence(spec, package, sentence):
-    pytest.importorskip(package)
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
     with pytest.raises(UserError, match=sentence):
         envs.make(spec)
 

@@ -6,8 +6,20 @@ from typing import TYPE_CHECKING
 from etude._process import keep_freed_memory, run_small_programs_at_once
 
 if TYPE_CHECKING:
+    __version__: str
     from etude import envs, rules
-    from etude.api import Loaded, adapt, discover, load, resume, train
+    from etude.api import (
+        Compared,
+        Loaded,
+        Tuned,
+        adapt,
+        compare,
+        discover,
+        load,
+        resume,
+        train,
+        tune,
+    )
     from etude.core.agent import Agent, Heads
     from etude.core.config import NetworkConfig
     from etude.core.learner import Learner, update
@@ -23,6 +35,7 @@ run_small_programs_at_once()
 
 __all__ = [
     "Agent",
+    "Compared",
     "Heads",
     "Learner",
     "Loaded",
@@ -32,20 +45,26 @@ __all__ = [
     "TrainPlan",
     "TrainRequest",
     "TrainedAgent",
+    "Tuned",
     "UserError",
     "adam",
     "adapt",
+    "compare",
     "discover",
     "envs",
     "load",
     "resume",
     "rules",
     "train",
+    "tune",
     "update",
 ]
 
 _HOMES = {
-    "api": ("Loaded", "adapt", "discover", "load", "resume", "train"),
+    "api": (
+        *("Compared", "Loaded", "Tuned"),
+        *("adapt", "compare", "discover", "load", "resume", "train", "tune"),
+    ),
     "core.agent": ("Agent", "Heads"),
     "core.config": ("NetworkConfig",),
     "core.learner": ("Learner", "update"),
@@ -61,9 +80,15 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     """Imports what is asked for, when it is: JAX alone takes a second, and the command line wants
     to be there before."""
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("etude")
     if name in ("envs", "rules"):
         return importlib.import_module(f"etude.{name}")
     for home, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(f"etude.{home}"), name)
     raise AttributeError(f"module 'etude' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

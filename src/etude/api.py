@@ -11,6 +11,8 @@ import jax
 from etude import kinds, plugins, rules
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.run import AdaptResult, AdaptRun, kept_policies, read_folder
+from etude.comparing import run as comparing
+from etude.comparing.config import CompareConfig
 from etude.envs import Task
 from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
@@ -18,8 +20,11 @@ from etude.meta.discovery.presets import resolve as resolve_discovery
 from etude.meta.discovery.run import DiscoverResult, DiscoveryRun
 from etude.meta.discovery.saved import read_config
 from etude.meta.online_run import training_run
+from etude.placing.local import LocalPlaces
+from etude.placing.pace import Progress
 from etude.rules import Rule
 from etude.runs import lifecycle
+from etude.runs.estimates import forcing
 from etude.runs.folder import RunFolder
 from etude.runs.loop import LoopOptions
 from etude.runs.run import Found, Record, Result, Run, State
@@ -29,6 +34,8 @@ from etude.training.planning import plan_named, read_plan
 from etude.training.presets import resolve
 from etude.training.run import TrainResult, TrainRun
 from etude.training.trained import TrainedAgent
+from etude.tuning import run as tuning
+from etude.tuning.config import TuneConfig
 
 OnRecord = Callable[[Record], None]
 """Called with each record that goes to the curve."""
@@ -42,6 +49,7 @@ def train(
     *,
     out: str | None = None,
     trust: bool = False,
+    force: bool = False,
     on_record: OnRecord | None = None,
     on_checkpoint: OnCheckpoint | None = None,
     **settings: object,
@@ -51,9 +59,10 @@ def train(
     With `out`, the run is kept in that folder, as by `etude train --out`; only then are there
     checkpoints. An exception in a callback ends the run, which can be resumed from its folder. If
     `rule` is a file that names code which is not Etude's, that is imported only if you `trust` it.
+    What would take more memory than there is, or compile for very long, is run only by `force`.
     """
     callbacks = _callbacks(out, on_record, on_checkpoint)
-    with plugins.trusting(trust):
+    with plugins.trusting(trust), forcing(force):
         run = setup(env, rule, **settings)
     return _run(run, out, callbacks)
 
@@ -82,6 +91,7 @@ def discover(
     *,
     out: str | None = None,
     trust: bool = False,
+    force: bool = False,
     on_record: OnRecord | None = None,
     on_checkpoint: OnCheckpoint | None = None,
     **settings: object,
@@ -94,6 +104,7 @@ def discover(
         from_: The rule to start from, or its name; by default a random one.
         out: Folder to keep the run in, as by `etude discover --out`.
         trust: Whether to import code that the file of a rule names.
+        force: Whether to run what would take more memory than there is, or compile for very long.
         on_record: Called with each record.
         on_checkpoint: Called with the folder after each checkpoint.
     """
@@ -101,7 +112,7 @@ def discover(
     named, made = (from_, None) if isinstance(from_, str) else (None, from_)
     asked = {name: x for name, x in dict(envs=envs, from_=named).items() if x is not None}
     config = resolve_discovery(asked | settings, "etude.discover").config
-    with plugins.trusting(trust):
+    with plugins.trusting(trust), forcing(force):
         run = DiscoveryRun.create(config, made)
     return _run(run, out, callbacks)
 
@@ -111,22 +122,121 @@ def adapt(
     tasks: str = AdaptConfig.tasks,
     *,
     out: str | None = None,
+    force: bool = False,
     on_record: OnRecord | None = None,
     on_checkpoint: OnCheckpoint | None = None,
     **settings: object,
 ) -> AdaptResult:
     """Learns to adapt to tasks, and returns policies; `settings` are the fields of `AdaptConfig`.
 
-    With `out`, the run is kept in that folder, as by `etude adapt --out`. Callbacks are as those of
-    `train`.
+    With `out`, the run is kept in that folder, as by `etude adapt --out`. Callbacks and `force` are
+    as those of `train`.
     """
     callbacks = _callbacks(out, on_record, on_checkpoint)
     config = make_config(AdaptConfig, "etude.adapt", algo=algo, tasks=tasks, **settings)
-    return _run(AdaptRun.create(config), out, callbacks)
+    with forcing(force):
+        run = AdaptRun.create(config)
+    return _run(run, out, callbacks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """What a comparison has come to."""
+
+    path: str
+    summary: Record
+    """As in `summary.json` of its folder."""
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why cells failed, by rule and environment in words."""
+        return self.summary["failed"]
+
+
+def compare(
+    envs: str = CompareConfig.envs,
+    rules: str = CompareConfig.rules,
+    *,
+    out: str | None = None,
+    resume: str | None = None,
+    processes: int | None = None,
+    trust: bool = False,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    **settings: object,
+) -> Compared:
+    """Trains agents under every rule in every environment, each pair in a process of its own, and
+    compares them; `settings` are the fields of `CompareConfig`.
+
+    Args:
+        envs: Environments with commas between, the name of a suite, or a file that lists some.
+        rules: Rules with commas between.
+        out: Folder of the comparison, as by `etude compare --out`.
+        resume: Continue the comparison in this folder, which has its own settings.
+        processes: How many run at once; by default one per core.
+        trust: Whether to import code that a resumed folder names.
+        on_progress: Told every second how far all of it is.
+    """
+    if resume is not None and settings:
+        raise UserError("A comparison keeps its own settings when it goes on.")
+    places = LocalPlaces(processes)
+    with plugins.trusting(trust):
+        if resume is not None:
+            comparison, folder = comparing.reopen(resume)
+        else:
+            config = make_config(CompareConfig, "etude.compare", envs=envs, rules=rules, **settings)
+            comparison = comparing.Comparison.planned(config)
+            folder = comparing.start(comparison, out)
+        return Compared(
+            str(folder.path), comparing.execute(comparison, folder, places, on_progress)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """What a search for settings has come to."""
+
+    path: str
+    summary: Record
+    """As in `summary.json` of its folder."""
+
+    @property
+    def preset(self) -> str:
+        """The file with the best settings: `etude.train(preset=…)`."""
+        return str(Path(self.path) / tuning.BEST)
+
+
+def tune(
+    env: str = TuneConfig.env,
+    rule: str = TuneConfig.rule,
+    *,
+    out: str | None = None,
+    processes: int | None = None,
+    on_progress: Callable[[Record], None] = lambda record: None,
+    **settings: object,
+) -> Tuned:
+    """Searches for settings of training and of a rule; `settings` are the fields of `TuneConfig`.
+
+    Args:
+        env: An environment, several with commas between, the name of a suite, or a file.
+        rule: The rule by its name; settings that follow are kept as they are.
+        out: Folder of the search, as by `etude tune --out`.
+        processes: How many trainings run at once; by default one per core.
+        on_progress: Told how many candidates are done (`updates`), in how many `steps`.
+    """
+    tuning.require_optuna()
+    places = LocalPlaces(processes)
+    config = make_config(TuneConfig, "etude.tune", env=env, rule=rule, **settings)
+    folder = tuning.start(config, out)
+    return Tuned(str(folder.path), tuning.execute(config, folder, places, on_progress))
 
 
 def resume(
-    path: str, end: int | None = None, *, trust: bool = False, **options: Unpack[LoopOptions]
+    path: str,
+    end: int | None = None,
+    *,
+    trust: bool = False,
+    force: bool = False,
+    **options: Unpack[LoopOptions],
 ) -> Result:
     """Continues the run in a folder, and returns what `train`, `discover` or `adapt` would.
 
@@ -135,9 +245,11 @@ def resume(
         end: A later end: the number of steps (of `discover`, meta-steps).
         trust: Whether to import code that the folder names: an environment or a rule that is not
             Etude's.
+        force: Whether to run what would take more memory than there is, or compile for very long.
         options: Of the loop, `on_record` and `on_checkpoint` among them.
     """
-    run, folder = reopen(path, end, trust=trust)
+    with forcing(force):
+        run, folder = reopen(path, end, trust=trust)
     return lifecycle.execute(run, folder, **options)
 
 

@@ -23,6 +23,20 @@ def disk_errors(what: str) -> Iterator[None]:
         raise UserError(f"{what}: {error.strerror or error}.") from None
 
 
+@contextmanager
+def foreign_code(what: str) -> Iterator[None]:
+    """Around code of the user's or of others, which may raise anything, or exit: then `what` it was
+    asked for could not be had, and why is said."""
+    try:
+        yield
+    except UserError:
+        raise
+    except SystemExit as end:
+        raise UserError(f"{what}: it calls sys.exit({end.code!r}).") from end
+    except Exception as error:
+        raise UserError(f"{what}: {reason(error)}") from error
+
+
 def did_you_mean(name: str, names: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:
     """A hint at the one of the names that was probably meant, if there is one."""
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)

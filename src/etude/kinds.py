@@ -24,10 +24,16 @@ KINDS = {
     "discover": RunKind("etude.meta.discovery.run:DiscoveryRun", "discover"),
     "adapt": RunKind("etude.adaptation.run:AdaptRun", "adapt"),
 }
+COMPARE, TUNE = "compare", "tune"
+HOLDERS = {COMPARE: "cells", TUNE: "trials"}
+"""Kinds of folders that hold many runs, called like the commands that make them, and where in
+them."""
 ABOUT = {
     "train": "a training run",
     "discover": "a run of discovery",
     "adapt": "a run of `etude adapt`",
+    COMPARE: "a comparison",
+    TUNE: "a search of `etude tune`",
 }
 """What each command makes."""
 
@@ -41,10 +47,13 @@ def open_folder(path: str, command: str | None = None) -> RunFolder:
     """The folder of a run of any kind, or of those that a command makes."""
     folder = RunFolder.open(path)
     kind = kind_in(folder)
-    if kind is None:
+    own = folder.kind if folder.kind in HOLDERS else kind and KINDS[kind].command
+    if own is None:
         unknown = "a run of a kind that this version of Etude knows"
         raise UserError(f"{path} is not {ABOUT[command] if command else unknown}.")
-    own = KINDS[kind].command
+    if own in HOLDERS and command is None:
+        where = f"{path}/{HOLDERS[own]}"
+        raise UserError(f"{path} is {ABOUT[own]}; the runs that it holds are in {where}.")
     if command not in (None, own):
         raise UserError(f"{path} is not {ABOUT[command]} but {ABOUT[own]}: use etude {own}.")
     return folder

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
-from etude.errors import UserError, reason
+from etude.errors import UserError, foreign_code
 from etude.settings import split_spec, split_specs
 
 OURS = "etude."
@@ -34,14 +34,13 @@ def import_module(module_name: str) -> ModuleType:
         # An installed script does not look where the user stands. Where nobody names a module of
         # theirs it should not: in a folder from others, any file may have any module's name.
         _look_first_in(os.getcwd())
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"Cannot import {module_name!r}: there is no module {error.name!r}."
-        ) from None
-    except Exception as error:
-        raise UserError(f"Module {module_name!r} cannot be imported: {reason(error)}") from None
+    with foreign_code(f"Module {module_name!r} cannot be imported"):
+        try:
+            return importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            raise UserError(
+                f"Cannot import {module_name!r}: there is no module {error.name!r}."
+            ) from None
 
 
 def import_class(name: str) -> Any:

@@ -2,8 +2,10 @@
 with one sentence for each that makes no sense."""
 
 import dataclasses
+import functools
 import math
 import numbers
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable
@@ -63,6 +65,13 @@ def flag(name: str) -> str:
     return f"--{name.rstrip('_').replace('_', '-')}"
 
 
+def as_whole(text: str) -> int:
+    """The whole number that a text stands for, also as 1e6; a ValueError if it is none."""
+    if not (match := re.fullmatch(r"([+-]?[\d_]+)(?:[eE]\+?(\d{1,3}))?", text.strip())):
+        raise ValueError(f"{text[:50]!r} is not a whole number")
+    return int(match[1]) * 10 ** int(match[2] or 0)
+
+
 Value = int | float | bool | tuple[int, ...] | str
 
 
@@ -118,6 +127,8 @@ def as_type(text: str, hint: object, what: str) -> Any:
             return (value,)
         if origin is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
+        if origin is int and isinstance(value, float) and value.is_integer():  # 1e6
+            return int(value)
         if isinstance(origin, type) and type(value) is origin:
             return value
         if kind is Any or not isinstance(origin, type):  # not said, or arrays: anything will do
@@ -169,11 +180,28 @@ def require(config: object, names: str, holds: Callable[..., object], what: str)
     for name in names.split():
         value = getattr(config, name)
         if value is not None and not holds(value):
-            raise UserError(f"{name} must be {what}, not {value}.")
+            raise UserError(f"{name} must be {what}, not {shown(value)}.")
+
+
+def shown(value: object) -> str:
+    """For a sentence, which no value should make unreadable."""
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"
+
+
+MOST_STEPS, MOST_AT_ONCE = 10**15, 2**31 - 1
+"""What comes one after another, of which no run has more in a lifetime, and what there is at once,
+which arrays have an index for."""
+IN_TIME = ("steps", "meta_steps", "warmup", "seed")
+MOST_LAYERS = 256
 
 
 def is_count(x: int | tuple[int, ...]) -> bool:
     return all(n >= 1 for n in (x if isinstance(x, tuple) else (x,)))
+
+
+def _are_layers(x: tuple[int, ...]) -> bool:
+    return len(x) <= MOST_LAYERS and is_count(x)
 
 
 def is_seed(x: int) -> bool:
@@ -181,6 +209,9 @@ def is_seed(x: int) -> bool:
 
 
 SEED_RANGE = "from 0 to 4294967295"
+TUNING_SEEDS = 1_000_000
+"""Settings are chosen on seeds from here on, and shown on those below: `etude tune` refuses the
+latter, comparisons refuse the former."""
 _RANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "seed": (is_seed, SEED_RANGE),
     "share": (lambda x: 0 <= x <= 1, "from 0 to 1"),
@@ -190,8 +221,8 @@ _RANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "whole": (lambda x: x >= 0, "0 or more"),
     "lag": (lambda x: x in (0, 1), "0 or 1"),
     "count": (is_count, "at least 1"),
-    "widths": (lambda x: x and is_count(x), "one or more positive widths"),
-    "channels": (is_count, "positive numbers of channels"),
+    "widths": (lambda x: x and _are_layers(x), f"1 to {MOST_LAYERS} positive widths"),
+    "channels": (lambda x: _are_layers(x), f"at most {MOST_LAYERS} positive numbers of channels"),
 }
 
 
@@ -201,6 +232,14 @@ def check(config: Any, **names: str) -> None:
     check_types(config)
     for name, fields in names.items():
         require(config, fields, *_RANGES[name])
+    for name in vars(config):
+        most = MOST_STEPS if name in IN_TIME else MOST_AT_ONCE
+        require(config, name, functools.partial(_are_at_most, most), f"at most {most:,}")
+
+
+def _are_at_most(most: int, x: object) -> bool:
+    parts = x if isinstance(x, tuple) else (x,)
+    return all(not isinstance(n, int) or n <= most for n in parts)
 
 
 def is_odd_bins(x: int) -> bool:

@@ -1,9 +1,22 @@
 """Numbers and settings in words."""
 
+from collections.abc import Mapping
+
 
 def count(number: int, what: str) -> str:
     """`1 seed`, `2,000 seeds`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def figure(x: float | None) -> str:
+    """Three digits of a number; whole numbers in full."""
+    if x is None:
+        return "–"
+    return f"{x:,.0f}" if abs(x) >= 1000 and float(x).is_integer() else f"{x:.3g}"
+
+
+def interval(score: Mapping[str, float | None]) -> str:
+    return f"{figure(score['low'])} to {figure(score['high'])}"
 
 
 def as_words(value: object) -> str:
@@ -22,3 +35,18 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def speed(steps_per_second: float, seeds: int = 1) -> str:
+    """Of all seeds together, which is said if there are several."""
+    together = f", {seeds:,} seeds together" if seeds > 1 else ""
+    return f"{steps_per_second:,.0f} steps/s{together}"
+
+
+def size(number: int | float) -> str:
+    """Of bytes: `800 B`, `1.5 GB`."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if number < 1000 or unit == "TB":
+            return f"{number:,.3g} {unit}" if number < 1000 else f"{number:,.0f} {unit}"
+        number /= 1000
+    raise AssertionError

@@ -19,11 +19,13 @@ from etude.adaptation.saved import read_config
 from etude.core.types import Metrics
 from etude.envs import JaxTask
 from etude.envs.trials import as_distribution
+from etude.runs import estimates
 from etude.runs.figures import draw_band, figure_file, tidy
 from etude.runs.folder import RunFolder
 from etude.runs.run import Outcome, Record, Result
 from etude.runs.storage import sha256_of
-from etude.training.iteration import repeat, seed_keys
+from etude.training.config import updates_per_line
+from etude.training.iteration import OBSERVATION, repeat, seed_keys
 from etude.training.side_by_side import ByUpdate, SideBySide
 
 TRAIN, TEST, FRESH = 2**31 + 1, 2**31 + 2, 2**31 + 3
@@ -71,7 +73,7 @@ class AdaptRun(SideBySide[AdaptState, AdaptResult]):
 
     @property
     def log_every(self) -> int:
-        return self.config.log_every or max(1, self.updates // 100)
+        return self.config.log_every or updates_per_line(self.updates)
 
     def steps_after(self, updates: int) -> int:
         return updates * self.method.steps_per_update
@@ -79,14 +81,19 @@ class AdaptRun(SideBySide[AdaptState, AdaptResult]):
     def given(self) -> tuple[Any, Any]:
         return self._pools
 
+    def given_form(self) -> tuple[Any, Any]:
+        return jax.eval_shape(self._draw_pools)
+
     @cached_property
     def _pools(self) -> tuple[Any, Any]:
+        return jax.jit(self._draw_pools)()
+
+    def _draw_pools(self) -> tuple[Any, Any]:
         """Tasks to learn from (none if they are drawn as one goes) and tasks to test on."""
         root, config = jax.random.key(self.config.seed), self.config
 
         def draw(which: int, number: int) -> Any:
-            key = jax.random.fold_in(root, which)
-            return jax.jit(lambda key: draw_tasks(self.method.env, key, number))(key)
+            return draw_tasks(self.method.env, jax.random.fold_in(root, which), number)
 
         train = draw(TRAIN, config.train_tasks) if config.train_tasks else None
         return train, draw(TEST, config.test_tasks)
@@ -102,7 +109,7 @@ class AdaptRun(SideBySide[AdaptState, AdaptResult]):
 
     def record(self, state: AdaptState, metrics: ByUpdate, done: int) -> Record:
         """Means over the updates since the last record; returns on test tasks by seed."""
-        by_seed = {name: x.mean(axis=0) for name, x in metrics.items()}
+        by_seed = {name: x.mean(axis=0) for name, x in metrics.items() if name != OBSERVATION}
         return {
             "steps": self.steps_after(done),
             "return": float(by_seed["test_after"].mean()),
@@ -117,6 +124,9 @@ class AdaptRun(SideBySide[AdaptState, AdaptResult]):
     @property
     def name(self) -> str:
         return f"{self.config.algo}-{self.config.tasks}"
+
+    def default_settings(self) -> Record:
+        return AdaptConfig(algo=self.config.algo).filled().settings()
 
     def describe(self, record: Record) -> str:
         return (
@@ -159,7 +169,9 @@ class AdaptRun(SideBySide[AdaptState, AdaptResult]):
             tasks = draw_tasks(self.method.env, task_key, number)
             return self.method.score(policy, tasks, play_key)
 
-        return jax.device_get(jax.jit(jax.vmap(judge))(policies, keys))
+        program = jax.jit(jax.vmap(judge)).lower(policies, keys)
+        estimates.require_room(program, f"--test-tasks {number}")
+        return jax.device_get(program.compile()(policies, keys))
 
 
 JUDGED_ON = 256

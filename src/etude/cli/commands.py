@@ -1,34 +1,35 @@
-"""The command line: `train`, `discover`, `adapt`, `reproduce`, `envs`, `rules`, `plot`, `play`,
-`inspect`."""
+"""The command line: `train`, `discover`, `adapt`, `compare`, `tune`, `reproduce`, `envs`, `rules`,
+`plot`, `play`, `inspect`, `report`."""
 
 import dataclasses
 import os
-import shlex
 import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import tyro
 
 from etude import plugins
 from etude.adaptation.config import AdaptConfig
 from etude.cache import cache_dir
+from etude.cli.asked import Asked, trust_named
+from etude.cli.comparing import compare
 from etude.cli.flags import Flags, flags_of, no_default
+from etude.cli.hints import refuse_others_words, versions
 from etude.cli.inspecting import inspect
+from etude.cli.numbers import Whole
 from etude.cli.options import RunOptions, refuse_flags_but
 from etude.cli.source import classes_in, fields_in, first_line
 from etude.cli.streams import files_matter
+from etude.cli.tuning import tune
 from etude.errors import UserError, did_you_mean, reason
 from etude.meta.discovery.config import DiscoverConfig
-from etude.settings import SEED_RANGE, Settings, is_seed
+from etude.settings import SEED_RANGE, TUNING_SEEDS, Settings, is_seed
 from etude.text import count, duration
 from etude.training.config import TrainRequest
 from etude.training.presets import default_of
-
-if TYPE_CHECKING:
-    from etude.runs.folder import RunFolder
 
 # Whatever needs JAX, NumPy or tables is imported by the commands themselves, as late as can be:
 # neither help nor a mistake nor the first line of a run should have to wait for it.
@@ -129,85 +130,16 @@ def _test_adaptation(path: str, given: Settings, of_run: Settings) -> None:
         raise UserError("--test only reads a run: it does not go with --resume or --dry-run.")
     named = [name for name in [*given, *of_run] if name not in ("algo", "tasks")]
     refuse_flags_but("test_tasks", "seed", given=named)
-    _trust("trust" in of_run, given)
+    trust_named("trust" in of_run, given)
     folder = kinds.open_folder(path, "adapt")
     read_config(folder)
     from etude.cli.running import test_adaptation
 
-    test_adaptation(folder, given)
+    test_adaptation(folder, given, "force" in of_run)
 
 
-def _trust(files: bool, given: Settings) -> None:
-    """What the user names on the command line is theirs to run; what files name, if they say so."""
-    plugins.name_modules(given)
-    if files:
-        plugins.trust_files()
-
-
-class Asked:
-    """A run as the flags of its command ask for it: a new one, or one in a folder that goes on."""
-
-    def __init__(
-        self, command: str, end: str, given: Settings, of_run: Settings, defaults: RunOptions
-    ):
-        """`end` is the setting that says how long a run is, the only one that may change later."""
-        self.command, self.end, self.given = command, end, given
-        self.options = dataclasses.replace(defaults, **of_run)
-        _trust(self.options.trust, given)
-        self.folder: RunFolder | None = None
-        if self.options.resume is not None:
-            refuse_flags_but(end, given=[*given, *of_run])
-            from etude import kinds
-
-            self.folder = kinds.open_folder(self.options.resume, command)
-
-    @property
-    def later_end(self) -> int | None:
-        return self.given.get(self.end)
-
-    def show_or_run(
-        self,
-        kind: str,
-        config: object,
-        settings: Settings,
-        about: str,
-        origins: dict[str, str] | None = None,
-    ) -> None:
-        """Prints the plan of a run, or runs it. `origins`: where its settings come from, if not all
-        are flags, defaults, or those of the folder."""
-        from etude.cli.terminal import print_plan, say
-
-        if self.options.dry_run:
-            if self.folder is None:
-                from etude.cli.running import try_out
-
-                try_out(config)
-            elsewhere = "default" if self.folder is None else "run folder"
-            plain = {name: "flag" if name in self.given else elsewhere for name in settings}
-            return print_plan(about, settings, origins or plain)
-        files_matter()
-        if self._tell_if_finished(settings[self.end]):
-            return
-        say(about)
-        from etude.cli import running
-
-        running.run(kind, config, self.options, settings[self.end])
-
-    def _tell_if_finished(self, end: int) -> bool:
-        """Whether the run in the folder is done up to this end: then nothing is compiled."""
-        if self.folder is None or self.folder.config().get(self.end) != end:
-            return False
-        if (summary := self.folder.summary()) is None:
-            return False
-        from etude.cli.terminal import PRINT, say
-
-        say("This run is finished.")
-        PRINT[self.command](summary, self.folder)
-        return True
-
-
-MOST_SEED = 1_000_000
-"""Of a reproduction, which makes seeds of its own from it."""
+app.command(compare)
+app.command(tune)
 
 
 @app.command
@@ -215,8 +147,8 @@ def reproduce(
     name: Annotated[tyro.conf.Positional[str], no_default("a list of them")] = "",
     quick: Annotated[bool, no_default("no")] = False,
     full: Annotated[bool, no_default("no")] = False,
-    seeds: Annotated[int | None, no_default("10, or 3 where a training takes long")] = None,
-    seed: int = 0,
+    seeds: Annotated[Whole | None, no_default("10, or 3 where a training takes long")] = None,
+    seed: Whole = 0,
     out: Annotated[str | None, no_default("a new one under runs/")] = None,
     list_: Annotated[bool, tyro.conf.arg(name="list", help_behavior_hint="")] = False,
 ) -> None:
@@ -234,6 +166,7 @@ def reproduce(
     from etude.cli.terminal import print_experiments, print_verdicts, say
     from etude.experiments import EXPERIMENTS, Options, write
     from etude.runs.folder import RunFolder
+    from etude.runs.provenance import command_line
 
     if list_ or not name:
         print_experiments(EXPERIMENTS)
@@ -248,16 +181,17 @@ def reproduce(
     seeds = EXPERIMENTS[name].seeds if seeds is None else seeds
     if seeds < 2:
         raise UserError("--seeds must be at least 2, for there to be an interval.")
-    if not 0 <= seed < MOST_SEED:
-        raise UserError(f"--seed must be from 0 to {MOST_SEED - 1:,}, not {seed}.")
+    if not 0 <= seed < TUNING_SEEDS:
+        raise UserError(f"--seed must be from 0 to {TUNING_SEEDS - 1:,}, not {seed}.")
     from etude.cli.running import reproduced
 
     files_matter()
     folder = RunFolder.create(out, f"reproduce-{name}")
     options, started = Options(quick, seeds, seed, full), time.monotonic()
     result = reproduced(lambda: EXPERIMENTS[name].run(options, say), folder)
-    write(result, name, options, folder)
-    print_verdicts(result.verdicts)
+    write(result, name, options, folder, command_line())
+    if not quick:
+        print_verdicts(result.verdicts)
     for note in result.notes:
         say(f"Note: {note}")
     if EXPERIMENTS[name].cut and not full:
@@ -265,7 +199,7 @@ def reproduce(
     took = duration(time.monotonic() - started)
     say(f"{took}, {seeds} seeds. Figure and numbers: {folder.path}")
     if quick:
-        say("This was the short version: its verdicts mean nothing.")
+        say("This was the short version: it shows that all works, and says nothing of the claims.")
 
 
 @app.command(name="envs")
@@ -306,7 +240,7 @@ def list_rules() -> None:
 
 @app.command
 def plot(runs: tyro.conf.Positional[tuple[str, ...]], out: str = "curves.png") -> None:
-    """Overlay the learning curves of runs.
+    """Draw the learning curves of runs, a panel per environment.
 
     Args:
         runs: Run folders.
@@ -318,7 +252,8 @@ def plot(runs: tyro.conf.Positional[tuple[str, ...]], out: str = "curves.png") -
     if not runs:
         raise UserError("Name one or more run folders to plot.")
     files_matter()
-    plot_folders(runs, Path(os.path.realpath(out)))
+    for undrawn in plot_folders(runs, Path(os.path.realpath(out))):
+        say(f"Note: {undrawn}")
     say(f"Wrote {out}")
 
 
@@ -326,9 +261,9 @@ def plot(runs: tyro.conf.Positional[tuple[str, ...]], out: str = "curves.png") -
 def play(
     run: tyro.conf.Positional[str],
     out: Annotated[str | None, no_default("play.gif in the run folder")] = None,
-    episodes: Annotated[int | None, no_default("3, or all of a trial")] = None,
-    seed: int = 0,
-    agent: int = 0,
+    episodes: Annotated[Whole | None, no_default("3, or all of a trial")] = None,
+    seed: Whole = 0,
+    agent: Whole = 0,
     greedy: Annotated[bool, no_default("no")] = False,
     show: Annotated[bool, no_default("no")] = False,
     trust: Annotated[bool, no_default("no")] = False,
@@ -352,7 +287,7 @@ def play(
     if not is_seed(seed):
         raise UserError(f"--seed must be {SEED_RANGE}, not {seed}.")
     files_matter()
-    _trust(trust, {})
+    trust_named(trust, {})
     from etude.cli.film import play_run
     from etude.cli.terminal import say
 
@@ -360,6 +295,43 @@ def play(
 
 
 app.command(inspect)
+
+
+@app.command
+def report(
+    paths: tyro.conf.Positional[tuple[str, ...]],
+    out: Annotated[str | None, no_default("report.html in the folder, or here if several")] = None,
+    watch: Annotated[bool, no_default("no")] = False,
+    port: int = 8321,
+) -> None:
+    """One HTML page about runs, or reproductions: settings, curves, film, verdicts, versions.
+
+    It holds all it needs: no network is used to open it.
+
+    Args:
+        paths: Run folders, or folders of `etude reproduce`.
+        out: Where the page goes.
+        watch: Serve the page to this machine alone while runs go on; it refreshes itself.
+        port: Where it is served; 0 takes any that is free.
+    """
+    if not paths:
+        raise UserError("Name one or more folders to report on.")
+    if watch and out is not None:
+        raise UserError("--watch serves the page and writes none: it does not go with --out.")
+    if not 0 <= port < 2**16:
+        raise UserError(f"--port must be from 0 to {2**16 - 1}, not {port}.")
+    from etude.cli.terminal import say
+
+    if watch:
+        from etude import stopping
+        from etude.report.serve import serve
+
+        with stopping.telling(say, "\nNo longer served."):
+            return serve(paths, port, lambda url: say(f"{url} shows it. Ctrl-C ends it."))
+    files_matter()
+    from etude.report.write import write_report
+
+    say(f"Wrote {write_report(paths, out)}")
 
 
 def _configure_jax() -> None:
@@ -371,19 +343,23 @@ def _configure_jax() -> None:
 
 def main() -> None:
     _configure_jax()
+    if sys.argv[1:] == ["--version"]:
+        print(versions())
+        return
     style = (tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
     try:
+        refuse_others_words(sys.argv[1:])
         app.cli(prog="etude", description="Learn how to learn.", config=style)
     except plugins.UntrustedError as error:
-        command = shlex.join(["etude", *sys.argv[1:], "--trust"])
-        fail(f"{error.what} If you trust it: {command}", error)
+        from etude.runs.provenance import command_line
+
+        fail(f"{error.what} If you trust it: {command_line()} --trust", error)
     except UserError as error:
         fail(str(error), error)
     except Exception as error:
         if not _is_of_jax(error):
             raise
-        memory = "If memory is short, try a smaller --batch."
-        fail(f"JAX could not go on: {reason(error)} {memory}", error)
+        fail(f"JAX could not go on: {reason(error)}", error)
 
 
 def _is_of_jax(error: Exception) -> bool:

@@ -17,10 +17,10 @@ from etude.adaptation import run as adaptation
 from etude.adaptation import watch
 from etude.adaptation.config import GRADIENT_BASED
 from etude.api import load
-from etude.core.players import Player, Sharpened
+from etude.core.players import GREEDY, Player, Sharpened
 from etude.core.types import Context
 from etude.envs import HostTask, JaxTask, Task, pictures
-from etude.errors import UserError, disk_errors, reason
+from etude.errors import UserError, disk_errors, foreign_code
 from etude.kinds import kind_in, open_folder
 from etude.runs.arrays import write_atomically
 from etude.runs.folder import RunFolder
@@ -64,8 +64,6 @@ def plan(folder: RunFolder, episodes: int | None) -> tuple[int, str]:
 
 Film = tuple[list[np.ndarray], list[bool], list[float]]
 """Frames of episodes, which of them end one, and the returns."""
-SHARP = 1e6
-"""What makes sampling take the likeliest action, when logits are multiplied by it."""
 
 
 def play_trained(
@@ -74,7 +72,7 @@ def play_trained(
     run = load(str(folder.path))
     check_index(index, len(run.agents))
     trained = run.agents[index]
-    player = Sharpened(trained.rule.player(trained.agent), SHARP if greedy else 1.0)
+    player = Sharpened(trained.rule.player(trained.agent), GREEDY if greedy else 1.0)
     task = envs.make(folder.settings()["env"])
     return film(task, player, key, episodes, trained.rule.context)
 
@@ -86,7 +84,7 @@ def play_adapting(
     work = adaptation.read_folder(folder)
     check_index(index, work.config.seeds)
     policy = jax.tree.map(lambda x: x[index], adaptation.kept_policies(work, folder))
-    story = watch.adapt_and_watch(work, policy, key, episodes, SHARP if greedy else 1.0)
+    story = watch.adapt_and_watch(work, policy, key, episodes, GREEDY if greedy else 1.0)
     frames = [frame(story.task, *scene) for scenes in story.episodes for scene in scenes]
     ends = [i == len(scenes) - 1 for scenes in story.episodes for i in range(len(scenes))]
     return frames, ends, story.returns
@@ -177,10 +175,8 @@ def own_picture(task: JaxTask, state: PyTree) -> np.ndarray | None:
     """What the environment's `render` returns, if it is an RGB array (some return a figure)."""
     if (render := getattr(task.env, "render", None)) is None:
         return None
-    try:
+    with foreign_code(f"{task.name} cannot be rendered"):
         picture = render(state, task.params)
-    except Exception as error:  # the user's code may raise anything
-        raise UserError(f"{task.name} cannot be rendered: {reason(error)}.") from error
     if not isinstance(picture, (np.ndarray, jax.Array)) or picture.ndim != 3:
         return None
     pixels = np.asarray(picture)

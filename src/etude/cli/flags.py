@@ -13,6 +13,7 @@ from typing import Annotated
 
 import tyro
 
+from etude.cli.numbers import readable
 from etude.cli.source import classes_in, fields_in
 from etude.settings import Settings
 from etude.text import as_words
@@ -47,6 +48,7 @@ def _flags_type(settings: object, default_of: Callable[[str], str]) -> type[Flag
         words = default_of(name) if value is None else as_words(value)
         shown = f"(default: {words})" if words else ""
         argument = tyro.conf.arg(name=name.rstrip("_"), help=docs[name], help_behavior_hint=shown)
-        fields.append((name, Annotated[hint | None, argument], dataclasses.field(default=None)))
+        flag = Annotated[readable(hint | None), argument]
+        fields.append((name, flag, dataclasses.field(default=None)))
     about = {"__doc__": inspect.getdoc(kind)}
     return dataclasses.make_dataclass(kind.__name__, fields, bases=(Flags,), namespace=about)

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import tyro
 
-from etude import plugins
+from etude.cli.asked import trust_named
 from etude.cli.flags import no_default
+from etude.cli.numbers import Whole
 from etude.cli.streams import files_matter
 from etude.errors import UserError
 from etude.settings import SEED_RANGE, is_seed
@@ -16,11 +17,11 @@ TRAINED = "that of `etude train`"
 def inspect(
     what: tyro.conf.Positional[str],
     env: Annotated[str | None, no_default(TRAINED)] = None,
-    steps: Annotated[int | None, no_default(TRAINED)] = None,
-    seeds: Annotated[int | None, no_default("1")] = None,
-    length: int = 256,
-    number: int = 32,
-    seed: int = 0,
+    steps: Annotated[Whole | None, no_default(TRAINED)] = None,
+    seeds: Annotated[Whole | None, no_default("1")] = None,
+    length: Whole = 256,
+    number: Whole = 32,
+    seed: Whole = 0,
     out: Annotated[str | None, no_default("a new one under runs/")] = None,
     trust: Annotated[bool, no_default("no")] = False,
 ) -> None:
@@ -51,9 +52,7 @@ def inspect(
     files_matter()
     asked = {"env": env, "steps": steps, "seeds": seeds}
     given = {name: x for name, x in asked.items() if x is not None}
-    plugins.name_modules(given | {"rule": what})
-    if trust:
-        plugins.trust_files()
+    trust_named(trust, given | {"rule": what})
     _inspect(what, given, length, number, seed, out)
 
 

@@ -25,6 +25,8 @@ class RunOptions:
     """Seconds between checkpoints; 0 saves one after each line of metrics."""
     grace: float = GRACE
     """Seconds that finishing and saving may take after a first Ctrl-C, SIGTERM or SIGHUP."""
+    force: bool = False
+    """Run even what would take more memory than there is, or compile for very long."""
     tensorboard: bool = False
     """Also write TensorBoard events into the run folder."""
     trust: bool = False
@@ -49,6 +51,7 @@ class RunOptions:
 
 
 OF_THE_COMMAND = {"resume", "dry_run", "checkpoint_seconds", "grace", "trust", *LOGGERS}
+OF_THE_COMMAND |= {"processes", "force"}
 """Those that say nothing about the run itself."""
 
 

@@ -1,5 +1,6 @@
 """What a run shows while it goes: a live line in a terminal, plain lines elsewhere."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -7,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from etude.runs.folder import Record
-from etude.text import duration
+from etude.text import duration, speed
 
 PLAIN_SECONDS = 5.0
 
@@ -15,9 +16,19 @@ PLAIN_SECONDS = 5.0
 class ProgressReport:
     """How far a run is, what it says of itself, and time left, from its records as they come."""
 
-    def __init__(self, console: Console, title: str, total: int, describe: Callable[[Record], str]):
-        """`total` is the run's number of updates; `describe` puts a record into words."""
-        self._console, self._total, self._describe = console, total, describe
+    def __init__(
+        self,
+        console: Console,
+        title: str,
+        total: int,
+        describe: Callable[[Record], str],
+        seeds: int = 1,
+        max_seconds: float = math.inf,
+    ):
+        """`total` is the run's number of updates; `describe` puts a record into words; a record's
+        steps are those of each of the `seeds`."""
+        self._console, self._total, self._describe, self._seeds = console, total, describe, seeds
+        self._max_seconds = max_seconds
         self._first: Record | None = None
         self._shown_at = 0.0
         self._live = Progress(
@@ -59,5 +70,6 @@ class ProgressReport:
         took = record["seconds"] - self._first["seconds"]
         left = took / (record["updates"] - self._first["updates"])
         left *= max(0, self._total - record["updates"])
-        speed = (record["steps"] - self._first["steps"]) / took
-        return f" · {speed:,.0f} steps/s · {duration(left)} left"
+        left = min(left, max(0.0, self._max_seconds - record["seconds"]))
+        steps = self._seeds * (record["steps"] - self._first["steps"])
+        return f" · {speed(steps / took, self._seeds)} · {duration(left)} left"

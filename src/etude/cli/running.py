@@ -16,8 +16,10 @@ from etude.cli.terminal import PRINT, out, print_scores, say
 from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.start import start_maker
+from etude.runs import estimates
 from etude.runs.folder import RunFolder
 from etude.runs.lifecycle import execute, start
+from etude.runs.provenance import command_line
 from etude.runs.run import Run
 from etude.settings import Settings
 from etude.text import count
@@ -28,15 +30,17 @@ Made = TypeVar("Made")
 
 def run(kind: str, config: object, options: RunOptions, end: int | None) -> None:
     """A new run, or the one in a folder that goes on to `end`."""
-    if options.resume is None:
-        run = kinds.class_called(kind).create(config)
-        folder = start(run, options.out)
-    else:
-        run, folder = reopen(options.resume, end)
+    with estimates.forcing(options.force):
+        if options.resume is None:
+            run = kinds.class_called(kind).create(config)
+            folder = start(run, options.out, command_line())
+        else:
+            run, folder = reopen(options.resume, end)
     say(f"Run folder: {folder.path}")
     for note in run.notes(resumed=options.resume is not None):
         say(note)
-    progress = ProgressReport(out, run.doing, run.updates, run.describe)
+    seeds = run.settings().get("seeds", 1)
+    progress = ProgressReport(out, run.doing, run.updates, run.describe, seeds, run.max_seconds)
     command = kinds.KINDS[run.kind].command
     go_on = f"Go on with: etude {command} --resume {folder.path}"
     with (
@@ -54,7 +58,7 @@ def run(kind: str, config: object, options: RunOptions, end: int | None) -> None
             checkpoint_seconds=options.checkpoint_seconds,
             begin=lambda done: _tell_start(run, done) if options.resume is not None else None,
         )
-    if result.done < run.updates:
+    if folder.summary() is None:
         how = "Stopped and saved." if result.done else "Stopped before the first update."
         say(f"{how} {go_on}")
         sys.exit(stopping.exit_code())
@@ -78,7 +82,7 @@ def try_out(config: object) -> None:
         adaptation.AdaptRun.untraced(config)
 
 
-def test_adaptation(folder: RunFolder, given: Settings) -> None:
+def test_adaptation(folder: RunFolder, given: Settings, force: bool) -> None:
     """How the policies of a run do on fresh tasks."""
     work = adaptation.read_folder(folder)
     for name in ("algo", "tasks"):
@@ -88,16 +92,15 @@ def test_adaptation(folder: RunFolder, given: Settings) -> None:
     asked = AdaptConfig(**given)
     seed = asked.seed or 2**32 - 1  # the run itself was judged by number 0
     policies = adaptation.kept_policies(work, folder)
-    print_scores(adaptation.judged(work, policies, asked.test_tasks, seed))
+    with estimates.forcing(force):
+        print_scores(adaptation.judged(work, policies, asked.test_tasks, seed))
 
 
 def reproduced(work: Callable[[], Made], folder: RunFolder) -> Made:
-    """The result of an experiment. When a signal ends it, its trainings are saved; it has nothing
-    else to be kept."""
-    from etude.experiments.trainings import stop_all
+    """The result of an experiment. When a signal ends it, its trainings save what they have; it has
+    nothing else to be kept."""
 
     def discard() -> None:
-        stop_all()
         with suppress(OSError):
             folder.path.rmdir()
 

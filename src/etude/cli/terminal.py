@@ -1,18 +1,19 @@
 """What the command line prints: sentences, and tables of what came out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Column, Table
+from rich.table import Table
 
 from etude.cli.source import classes_in, first_line
 from etude.envs.catalogue import Listed, Suite, how_to_install
 from etude.errors import UserError
+from etude.runs import results
 from etude.runs.folder import Record, RunFolder
 from etude.settings import Settings
-from etude.text import as_words, count, duration
+from etude.text import as_words, count, duration, figure, interval, speed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 Padding = tuple[int, int, int, int]
 
+UNLIMITED = 100_000
+"""Columns of what is not a terminal."""
+
 out = Console()
 
 
@@ -33,77 +37,103 @@ def say(text: str) -> None:
 
 
 def print_table(
-    rows: Iterable[tuple[str, ...]], *header: Column | str, padding: Padding = (0, 1, 0, 1)
+    rows: Iterable[tuple[str, ...]], *header: str, padding: Padding = (0, 1, 0, 1)
 ) -> None:
     table = Table(*header, box=None, show_header=bool(header), padding=padding)
+    for column in table.columns:
+        column.overflow = "fold"  # nothing is cut
     for row in rows:
         table.add_row(*row)
+    if not out.is_terminal:  # whatever reads it wants one line per row, however long
+        out.width = UNLIMITED
     out.print(table, highlight=False)
 
 
 def print_training(summary: Record, folder: RunFolder) -> None:
-    final = summary["final_return"]
-    rows = {"final return": "no episode ended"}
-    if final["mean"] is not None:
-        rows["final return"] = f"{_figure(final['mean'])} (95% interval {_interval(final)})"
-        if summary["seeds"] > 1:
-            rows["by seed"] = ", ".join(_figure(x) for x in final["per_seed"] if x is not None)
-    for name, by_seed in summary.get("outcomes", {}).items():
-        rows[escape(name)] = ", ".join(_figure(x) for x in by_seed)
-    rows |= {
-        "environment steps": f"{summary['environment_steps']:,} a seed",
-        "updates": f"{summary['updates']:,}",
-        "time": duration(summary["seconds"]),
-        "speed": f"{summary['steps_per_second']:,.0f} steps/s",
-        "parameters": f"sha256 {summary['params_sha256'][:16]}…",
-        "run folder": escape(str(folder.path)),
-    }
+    rows = {escape(name): value for name, value in results.of_training(summary).items()}
+    rows["run folder"] = escape(str(folder.path))
     print_table(rows.items(), padding=(0, 2, 0, 0))
 
 
 def print_discovery(summary: Record, folder: RunFolder) -> None:
     if check := summary["final_check"]:
         say("Fresh agents, all on the same seeds, which had no part in the choice of the rule:")
-        header = "fresh agents in,untrained,first rule,rule kept,95% interval,actor-critic"
-        rows = []
-        for name, kept in check["returns"].items():
-            others = ("untrained", "start", "baseline")
-            untrained, first, baseline = (_figure(check[x][name]["mean"]) for x in others)
-            rows.append((name, untrained, first, _figure(kept["mean"]), _interval(kept), baseline))
-        print_table(rows, *header.split(","))
+        rows = [
+            (escape(env), *(figure(x["mean"]) for x in by.values()), interval(by["rule kept"]))
+            for env, by in results.of_discovery(check)
+        ]
+        print_table(rows, "fresh agents in", *results.JUDGED.values(), "95% interval of rule kept")
     say(f"Time: {duration(summary['seconds'])}, {summary['environment_steps']:,} steps.")
     say(f"The rule of meta-step {summary['best_meta_step']:,} is kept. Use it with:")
     say(f"  etude train --rule {folder.path}")
 
 
 def print_scores(scores: Record) -> None:
-    rows = {"before adapting": scores["before"], "after adapting": scores["after"]}
-    if scores["before"] == scores["after"]:  # all that there is is one episode
-        rows = {"in a trial": scores["after"]}
+    rows = results.of_adaptation(scores).items()
+    over = "seeds" if len(scores["after"].get("per_seed", [])) > 1 else "tasks, of one seed"
     print_table(
-        ((label, _figure(score["mean"]), _interval(score)) for label, score in rows.items()),
+        ((label, figure(score["mean"]), interval(score)) for label, score in rows),
         f"on {count(scores['fresh_tasks'], 'fresh task')}",
         "return",
-        "95% interval",
+        f"95% interval over {over}",
     )
 
 
 def print_adaptation(summary: Record, folder: RunFolder) -> None:
     print_scores(summary)
-    say(f"{duration(summary['seconds'])}, {summary['steps_per_second']:,.0f} steps/s.")
+    pace = speed(summary["steps_per_second"], summary.get("seeds", 1))
+    say(f"{duration(summary['seconds'])}, {pace}.")
     say(f"Adapt it to fresh tasks with: etude adapt --test {folder.path}")
+
+
+def print_comparison(summary: Record, folder: RunFolder) -> None:
+    shown, rules = summary["shown"], summary["rules"]
+    say(f"Mean over seeds (lowest to highest) of the {summary['measures'][shown]}:")
+    cells = {(x["env"], x["rule"]): x for x in summary["cells"]}
+    rows = (
+        (escape(env), *(_score(cells[env, rule], shown) for rule in rules))
+        for env in summary["environments"]
+    )
+    print_table(rows, "environment", *map(escape, rules))
+    aggregate = summary["aggregate"][shown]
+    if aggregate["over"]:
+        say(f"\nNormalised scores over {count(len(aggregate['over']), 'environment')}:")
+        rows = (
+            (escape(rule), figure(x["value"]), interval(x), aggregate["against_best"][rule])
+            for rule, x in aggregate["iqm"].items()
+        )
+        print_table(rows, "rule", "interquartile mean", "95% interval", "")
+    if aggregate["improvement"]:
+        say("\nProbability that a run of one is better than a run of another:")
+        rows = (
+            (
+                escape(f"{x['rule']} over {x['over']}"),
+                figure(x["value"]),
+                interval(x),
+                x["verdict"],
+            )
+            for x in aggregate["improvement"]
+        )
+        print_table(rows, "", "probability", "95% interval", "")
+    for env, why in aggregate["left_out"].items():
+        say(f"Left out of normalised scores: {env}, {why}.")
+    for name, why in summary["failed"].items():
+        say(f"Failed: {name}: {why}")
+    say(f"{duration(summary['seconds'])}. Figure and numbers: {folder.path}")
+
+
+def _score(cell: Record, measure: str) -> str:
+    if cell["status"] != "done":
+        return "failed"
+    scores = cell["scores"][measure]
+    if scores is None:
+        return "no episode ended"
+    mean = figure(sum(scores) / len(scores))
+    return f"{mean} ({figure(min(scores))} to {figure(max(scores))})"
 
 
 PRINT = {"train": print_training, "discover": print_discovery, "adapt": print_adaptation}
 """How the summary of a run is printed, by the command that it belongs to."""
-
-
-def _figure(x: float | None) -> str:
-    return "–" if x is None else f"{x:.3g}"
-
-
-def _interval(score: Mapping[str, float | None]) -> str:
-    return f"{_figure(score['low'])} to {_figure(score['high'])}"
 
 
 def print_experiments(experiments: "dict[str, Experiment]") -> None:
@@ -112,25 +142,25 @@ def print_experiments(experiments: "dict[str, Experiment]") -> None:
 
 
 def print_verdicts(verdicts: "list[Verdict]") -> None:
-    rows = ((x.claim, _figure(x.figure), _interval(vars(x)), x.verdict) for x in verdicts)
-    print_table(rows, "claim", "ours", "95% interval", "verdict")
+    rows = ((x.claim, figure(x.figure), interval(vars(x)), x.verdict) for x in verdicts)
+    print_table(rows, "claim", "ours", "95% interval over seeds", "verdict")
 
 
 def print_inspection(found: "Inspection") -> None:
     """Means over agents."""
     sources = list(next(iter(found.probes.values())))
-    rows = ((name, *(_figure(_mean(x[s])) for s in sources)) for name, x in found.probes.items())
+    rows = ((name, *(figure(_mean(x[s])) for s in sources)) for name, x in found.probes.items())
     print_table(rows, "R² on held-out episodes", *sources)
     steps = [k for k in (0, 1, 2, 4, 8, 16, 32, 64) if k < len(found.horizon)]
     rows = (
-        (head, *(_figure(_mean(found.horizon[k, i])) for k in steps))
+        (head, *(figure(_mean(found.horizon[k, i])) for k in steps))
         for i, head in enumerate(found.heads)
     )
     print_table(rows, "KL for a reward 1 larger, ahead by", *map(str, steps))
     without = found.ablation.mean(axis=-1)
     for i, head in enumerate(found.heads):
         most = sorted(zip(without[:, i].tolist(), found.inputs, strict=True), reverse=True)[:6]
-        say(f"{head} changes most without: " + ", ".join(f"{x} ({_figure(n)})" for n, x in most))
+        say(f"{head} changes most without: " + ", ".join(f"{x} ({figure(n)})" for n, x in most))
 
 
 def _mean(by_agent: "np.ndarray") -> float | None:
@@ -145,7 +175,7 @@ def print_plan(about: str, settings: Settings, origins: dict[str, str]) -> None:
         for name, value in settings.items()
         if value is not None
     )
-    print_table(rows, *(Column(x, overflow="fold") for x in ("setting", "value", "from")))
+    print_table(rows, "setting", "value", "from")
     say("This was a dry run: nothing was run, and nothing was written.")
 
 
@@ -182,7 +212,7 @@ def print_suite(listed: "Iterable[tuple[str, Task | UserError]]") -> None:
         else (name, str(found.num_actions), describe(found.observation))
         for name, found in listed
     )
-    print_table(rows, "environment", "actions", Column("observation", overflow="fold"))
+    print_table(rows, "environment", "actions", "observation")
 
 
 def describe(observation: "PyTree") -> str:

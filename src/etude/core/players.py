@@ -51,12 +51,16 @@ class Policy:
         return None, self.logits(observation)
 
 
+GREEDY = 1e6
+"""A sharpness by which sampling takes the likeliest action."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Sharpened:
     """A player whose logits are multiplied, so that it takes its likeliest actions more often."""
 
     player: Player
-    sharpness: float
+    sharpness: float | Float[Array, ""]
 
     def start(self, *batch: int) -> PyTree[Array]:
         return self.player.start(*batch)

@@ -13,6 +13,7 @@ from etude.core.players import Player
 from etude.core.torso import Flatten
 from etude.core.types import Context, Metrics, Rollout
 from etude.errors import UserError
+from etude.ranges import Ranges
 
 State = TypeVar("State")
 Targets = TypeVar("Targets")
@@ -33,6 +34,10 @@ class Rule(eqx.Module, Generic[State, Targets]):
 
     watched: ClassVar[tuple[str, ...]] = ()
     """Metrics of the loss that show what a rule has learned, for a figure."""
+    ranges: ClassVar[Ranges] = {}
+    """Where `etude tune` looks for the rule's own settings, the fields of its config."""
+    searched: ClassVar[tuple[str, ...]] = ()
+    """Settings of training to be searched under this rule, beside those that are under any."""
 
     @abc.abstractmethod
     def heads(self, num_actions: int) -> Heads:

@@ -23,8 +23,6 @@ class Suite(NamedTuple):
     about: str
     package: str
     """What must be installed, by the name it is imported by."""
-    by_hand: str = ""
-    """How to install it, if it says that it does not go with what Etude needs, though it does."""
 
     @property
     def installed(self) -> bool:
@@ -34,12 +32,7 @@ class Suite(NamedTuple):
 SUITES = {
     "gym": Suite("any Gymnasium id with discrete actions", "gymnasium"),
     "atari": Suite("the 57 Atari games", "ale_py"),
-    "procgen": Suite(
-        "16 games with levels made by chance",
-        "procgen",
-        "pip install --no-deps procgen-mirror gym3 gym gym-notices && "
-        "pip install cffi filelock imageio cloudpickle",
-    ),
+    "procgen": Suite("16 games with levels made by chance", "envpool"),
     "crafter": Suite("survive, gather and build", "crafter"),
     "craftax": Suite("Crafter in JAX, and more of it", "craftax"),
     "nethack": Suite("the tasks of the NetHack Learning Environment", "nle"),
@@ -52,7 +45,15 @@ SUITES = {
 
 
 def how_to_install(suite: str) -> str:
-    return SUITES[suite].by_hand or f"pip install 'etude[{suite}]'"
+    return f"pip install 'etude[{suite}]'"
+
+
+def require_installed(suite: str) -> None:
+    about = SUITES[suite]
+    if not about.installed:
+        raise UserError(
+            f"{suite} needs {about.package}, which is not installed: {how_to_install(suite)}."
+        )
 
 
 OURS = {
@@ -98,6 +99,36 @@ THEIRS = {
 def available() -> dict[str, Listed]:
     """All environments that come along."""
     return OURS | {f"{GYMNAX}{name}": listed for name, listed in THEIRS.items()}
+
+
+ONE_ACTION = "it has one action, so that there are values to be predicted but nothing to choose"
+HARD = {
+    "random_walk": ONE_ACTION,
+    "signal_chain": ONE_ACTION,
+    f"{GYMNAX}MountainCar-v0": "nothing is rewarded before the goal, which acting at random does "
+    "not reach within an episode",
+    f"{GYMNAX}DeepSea-bsuite": "its one reward lies behind 8 moves to the right in a row, each of "
+    "which costs, so that some seeds never find it",
+    f"{GYMNAX}SimpleBandit-bsuite": "its arms are shuffled before every episode, which has one "
+    "step, so that nothing can be known of them",
+    f"{GYMNAX}UmbrellaChain-bsuite": "all rewards of an episode but the last are noise, which "
+    "hides what is learned unless thousands of episodes are averaged",
+}
+"""Why an environment is known not to learn at its defaults."""
+FORGETFUL = {
+    "maze": "many places look the same",
+    f"{GYMNAX}MemoryChain-bsuite": "what it asks for in the end was shown in the beginning",
+    f"{GYMNAX}MetaMaze-misc": "where the goal is must be remembered from when it was found",
+}
+"""Why an environment is known not to learn unless agents have memory."""
+
+
+def caution(spec: str, memory: bool = False) -> str | None:
+    """Why an environment is known not to learn at its defaults, if it is."""
+    name, _ = split_spec(spec)
+    if name in FORGETFUL and not memory:
+        return f"{FORGETFUL[name]}, for which agents need --memory gru."
+    return f"{HARD[name]}." if name in HARD else None
 
 
 def require_known(spec: str) -> None:

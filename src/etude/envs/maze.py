@@ -106,7 +106,8 @@ def carve(key: PRNGKeyArray, rooms: int) -> Bool[Array, "grid grid"]:
         walls = walls.at[2 * target[0] + 1, 2 * target[1] + 1].set(False)
         seen = seen.at[target[0], target[1]].set(True)
         depth = jnp.maximum(0, jnp.where(stuck, depth - 1, depth + 1))
-        stack = jnp.where(stuck, stack, stack.at[depth].set(target))
+        # One entry at a time: a copy of the stack for each step would take days for large mazes.
+        stack = stack.at[depth].set(jnp.where(stuck, stack[depth], target))
         return (walls, seen, stack, depth), None
 
     first_key, key = jax.random.split(key)

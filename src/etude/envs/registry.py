@@ -16,18 +16,19 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from etude import plugins
+from etude.core.observations import Symbols
 from etude.envs.catalogue import (
     GYMNAX,
     OURS,
     SUITES,
     TRIALS,
-    how_to_install,
+    require_installed,
     require_known,
     unknown,
 )
 from etude.envs.tasks import JaxTask, Playable, Task
 from etude.envs.trials import Trials, as_distribution
-from etude.errors import UserError, reason
+from etude.errors import UserError, foreign_code, reason
 from etude.settings import as_type, replace_fields, split_spec, unknown_setting
 
 
@@ -51,11 +52,9 @@ def _make(spec: str, name: str, settings: dict[str, str], others: Iterable[str] 
         return _make_gymnasium(spec, name, factory, settings)
     accepted = _accepted_arguments(factory)
     arguments = _arguments(accepted, settings, name)
-    try:
+    with foreign_code(f"Environment {spec!r} cannot be made"):
         env = factory(**arguments)
         params = env.default_params
-    except Exception as error:  # the user's code may raise anything
-        raise UserError(f"Environment {spec!r} cannot be made: {reason(error)}") from error
     if not isinstance(env, Playable):
         raise UserError(f"{name!r} is not an environment: it lacks reset, step or action_space.")
     fields = {k: v for k, v in settings.items() if k not in accepted}
@@ -78,11 +77,7 @@ def _require_jax(task: Task) -> JaxTask:
 
 def suite_module(suite: str) -> ModuleType:
     """The module of a suite, if what it needs is installed."""
-    about = SUITES[suite]
-    if not about.installed:
-        raise UserError(
-            f"{suite} needs {about.package}, which is not installed: {how_to_install(suite)}."
-        )
+    require_installed(suite)
     return importlib.import_module(f"etude.envs.suites.{suite}")
 
 
@@ -198,12 +193,10 @@ def checked(spec: str, env: Playable, params: PyTree) -> JaxTask:
     if isinstance(limit, int) and limit < 1:
         raise UserError(f"max_steps_in_episode of {spec!r} must be at least 1, not {limit}.")
     key, action = jax.random.key(0), jnp.zeros((), jnp.int32)
-    try:
+    with foreign_code(f"{spec!r} cannot be reset and stepped"):
         space = env.action_space(params)
         observation, state = jax.eval_shape(env.reset, key, params)
         result = jax.eval_shape(env.step, key, state, action, params)
-    except Exception as error:  # the user's code may raise anything
-        raise UserError(f"{spec!r} cannot be reset and stepped: {reason(error)}") from error
     if not isinstance(getattr(space, "n", None), int):
         raise UserError(f"{spec!r} has {space} actions; only discrete ones are supported so far.")
     if not isinstance(result, tuple) or len(result) != 6:
@@ -215,6 +208,7 @@ def checked(spec: str, env: Playable, params: PyTree) -> JaxTask:
         raise UserError(f"{spec!r} changes the form of its state in `step`.")
     if any(jnp.shape(x) != () for x in (reward, *ends)):
         raise UserError(f"{spec!r} must give its reward, terminated and truncated as scalars.")
+    _require_kinds(spec, observation, reward, *ends)
     if "final_observation" not in info:
         raise UserError(
             f"{spec!r} must give the observation before a reset as info['final_observation']; "
@@ -225,4 +219,47 @@ def checked(spec: str, env: Playable, params: PyTree) -> JaxTask:
         raise UserError(f"{spec!r} observes shapes {shapes[0]} at reset but {shapes[1]} in `step`.")
     if not shapes[0]:
         raise UserError(f"{spec!r} has nothing to observe.")
-    return JaxTask(spec, int(space.n), observation, env, params)
+    return JaxTask(spec, int(space.n), _with_symbols(env, params, observation), env, params)
+
+
+TRUTH: tuple[Any, ...] = (jnp.bool_, jnp.integer)
+REAL: tuple[Any, ...] = (*TRUTH, jnp.floating)
+
+
+def _require_kinds(spec: str, observation: PyTree, reward: Any, *ends: Any) -> None:
+    """A complex number is no reward, and NaN neither ends an episode nor lets it go on."""
+    expected = [("observation", x, REAL, "real numbers") for x in jax.tree.leaves(observation)]
+    expected.append(("reward", reward, REAL, "a real number"))
+    for name, value in zip(("terminated", "truncated"), ends, strict=True):
+        expected.append((name, value, TRUTH, "true or false"))
+    for name, value, kinds, what in expected:
+        found = jnp.result_type(value)
+        if not any(jnp.issubdtype(found, kind) for kind in kinds):
+            raise UserError(f"{spec!r} must give its {name} as {what}, not {found.name}.")
+
+
+MOST_SYMBOLS = 64
+"""Of whole numbers in a range, so many may be names of things, like places; more are amounts."""
+
+
+def _with_symbols(env: Playable, params: PyTree, observation: PyTree) -> PyTree:
+    """Marks a number that is an index (of a cell, or a row and a column), or a few of them, as
+    symbols: agents see one-hot what as an amount would tell them next to nothing."""
+    make_space = getattr(env, "observation_space", None)
+    is_array = isinstance(observation, jax.ShapeDtypeStruct)
+    if make_space is None or not is_array or observation.ndim > 1:
+        return observation
+    try:
+        number = _symbols_in(make_space(params))
+    except Exception:  # the user's code may raise anything; that it is there at all is optional
+        return observation
+    is_index = jnp.issubdtype(observation.dtype, jnp.integer) and number
+    return Symbols(observation.shape, observation.dtype, number) if is_index else observation
+
+
+def _symbols_in(space: Any) -> int:
+    """How many there are in a space of gymnax: all of `Discrete`, those of a narrow `Box`; or 0."""
+    if isinstance(getattr(space, "n", None), int):
+        return space.n
+    low, high = jnp.min(space.low), jnp.max(space.high)
+    return int(high) + 1 if low >= 0 and high < MOST_SYMBOLS else 0

@@ -10,7 +10,8 @@ import numpy as np
 
 from etude import stats
 from etude.runs.figures import band, draw_band, figure_file, tidy
-from etude.runs.folder import Record, RunFolder
+from etude.runs.folder import MADE, Record, RunFolder
+from etude.runs.provenance import made_now
 from etude.settings import Settings
 
 if TYPE_CHECKING:
@@ -109,15 +110,23 @@ def at_the_end(curve: np.ndarray, share: float = 0.1) -> np.ndarray:
     return np.nanmean(curve[-max(1, round(share * len(curve))) :], axis=0)
 
 
-def write(reproduction: Reproduction, name: str, options: Options, folder: RunFolder) -> None:
-    """The figure, the numbers behind it, and the verdicts."""
+def write(
+    reproduction: Reproduction,
+    name: str,
+    options: Options,
+    folder: RunFolder,
+    command: str | None = None,
+) -> None:
+    """The figure, the numbers behind it, the verdicts, and what made them."""
     draw(reproduction, folder.path / "figure.png")
     folder.write_summary(
         {
             "experiment": name,
             **vars(options),
+            MADE: made_now(command),
             "notes": reproduction.notes,
-            "verdicts": [vars(verdict) for verdict in reproduction.verdicts],
+            # Those of a short version would mean nothing.
+            "verdicts": [] if options.quick else [vars(x) for x in reproduction.verdicts],
             "panels": [_numbers(panel) for panel in reproduction.panels],
         }
     )
@@ -125,7 +134,14 @@ def write(reproduction: Reproduction, name: str, options: Options, folder: RunFo
 
 def _numbers(panel: Panel) -> Record:
     lines = {label: {"x": x, "by_seed": y.T} for label, (x, y) in panel.lines.items()}
-    return {"title": panel.title, "lines": lines, "levels": panel.levels, "bars": panel.bars}
+    return {
+        "title": panel.title,
+        "x_label": panel.x_label,
+        "y_label": panel.y_label,
+        "lines": lines,
+        "levels": panel.levels,
+        "bars": panel.bars,
+    }
 
 
 def draw(reproduction: Reproduction, path: Path) -> None:

@@ -9,13 +9,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -27,17 +20,17 @@ from etude.adaptation.config import AdaptConfig
 from etude.adaptation.run import AdaptRun, kept_policies
 from etude.errors import UserError
 from etude.experiments.base import Say
+from etude.placing.job import Job
+from etude.placing.local import LocalPlaces
+from etude.placing.pace import Progress
+from etude.placing.running import run_jobs
 from etude.runs.figures import column
 from etude.runs.folder import CONFIG, RunFolder
-from etude.runs.inside import open_inside
 from etude.runs.lifecycle import start
-from etude.settings import Settings
 from etude.text import duration
 
 MOST_SEEDS = 1000
 """No two experiments with other seeds share a training."""
-LOG = "log.txt"
-"""What a training printed, in its folder."""
 SAY_EVERY = 60.0
 """Seconds between two lines of progress."""
 
@@ -55,8 +48,19 @@ class Training(NamedTuple):
     @property
     def share(self) -> float:
         """How much of it is done."""
-        records = self.folder.metrics()
-        return records[-1]["updates"] / self.run.updates if records else 0.0
+        return self.folder.updates_done / self.run.updates
+
+    @property
+    def job(self) -> Job:
+        path = self.folder.path
+        return Job(
+            name=str(path),
+            command=("adapt", "--resume", str(path)),
+            folder=path,
+            is_done=lambda: self.folder.summary() is not None,
+            share=lambda: self.share,
+            like=self.run.config.algo,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,19 +114,6 @@ def train_all(configs: dict[str, AdaptConfig], say: Say) -> dict[str, Trained]:
     return found
 
 
-def stop_all() -> None:
-    """Asks all trainings that are under way to save what they have, and waits until they did."""
-    under_way = list(_UNDER_WAY)
-    for process in under_way:
-        process.send_signal(signal.SIGINT)
-    for process in under_way:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=60)
-
-
-_UNDER_WAY: list[subprocess.Popen] = []
-
-
 def _find(config: AdaptConfig) -> list[Training]:
     """The trainings of each of the config's seeds, which may be done, begun, or new."""
     found, first = [], config.seed * MOST_SEEDS
@@ -159,82 +150,21 @@ LIBRARIES = "jax jaxlib optax equinox gymnax"
 
 def _run_all(trainings: list[Training], say: Say) -> None:
     """Each in a process of its own, as many at once as there are cores. If one fails, all stop."""
-    tell_progress, planned = _progress(trainings, say), code()
-    waiting, running = list(trainings), dict[int, tuple[Training, subprocess.Popen]]()
-    try:
-        while waiting or running:
-            for core in _cores():
-                if waiting and core not in running:
-                    if code() != planned:
-                        raise UserError("Etude's code was changed while it was training.")
-                    training = waiting.pop(0)
-                    running[core] = (training, _start(training, core))
-            time.sleep(0.2)
-            for core, (training, process) in list(running.items()):
-                if process.poll() is not None:
-                    del running[core]
-                    _UNDER_WAY.remove(process)
-                    _require_done(training, process)
-            tell_progress()
-    except BaseException:
-        stop_all()
-        raise
+    planned = code()
 
+    def require_same_code() -> None:
+        if code() != planned:
+            raise UserError("Etude's code was changed while it was training.")
 
-def _progress(trainings: list[Training], say: Say) -> Callable[[], None]:
-    """Says now and then, when it is called, how much is done and how long the rest may take."""
+    def tell(progress: Progress) -> None:
+        if progress.seconds_left:
+            left = duration(progress.seconds_left)
+            say(f"{progress.share:.0%} of the training is done, about {left} left.")
 
-    def done() -> float:
-        return sum(x.share for x in trainings) / max(1, len(trainings))
-
-    before, started = done(), time.monotonic()
-    said = started
-
-    def tell() -> None:
-        nonlocal said
-        if (now := time.monotonic()) - said < SAY_EVERY:
-            return
-        share, said = done(), now
-        if share > before:
-            left = (now - started) * (1.0 - share) / (share - before)
-            say(f"{share:.0%} of the training is done, about {duration(left)} left.")
-
-    return tell
-
-
-def _cores() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
-
-
-def _start(training: Training, core: int) -> subprocess.Popen:
-    command = [sys.executable, "-m", "etude", "adapt", "--resume", str(training.folder.path)]
-    if hasattr(os, "sched_setaffinity"):
-        command = [sys.executable, "-c", PINNED, str(core), *command[2:]]
-    with open_inside(training.folder.path / LOG, os.O_WRONLY | os.O_APPEND) as log:
-        # Ctrl-C is for us: it reaches them through `stop_all`, once.
-        streams: Settings = dict(stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        process = subprocess.Popen(command, start_new_session=True, **streams)
-    _UNDER_WAY.append(process)
-    return process
-
-
-PINNED = """
-import ctypes, os, runpy, signal, sys
-os.sched_setaffinity(0, {int(sys.argv.pop(1))})
-ctypes.CDLL(None).prctl(1, signal.SIGINT)  # when whoever started this dies
-sys.argv[0] = "etude"
-runpy.run_module(sys.argv.pop(1), run_name="__main__")
-"""
-"""Runs a module on one core of a Linux machine, as long as the process that started it lives."""
-
-
-def _require_done(training: Training, process: subprocess.Popen) -> None:
-    if training.folder.summary() is None:
-        lines = (training.folder.path / LOG).read_text(errors="replace").strip().splitlines()
-        code = process.returncode
-        told = lines[-1].removeprefix("etude: ") if lines else f"exit code {code}."
-        if code < 0:
-            told = f"it was killed by signal {-code}; if memory is short, by the system."
-        raise UserError(f"The training in {training.folder.path} stopped: {told}")
+    run_jobs(
+        [training.job for training in trainings],
+        LocalPlaces(),
+        before_each=require_same_code,
+        report=tell,
+        report_every=SAY_EVERY,
+    )

@@ -77,6 +77,9 @@ class OnlineRun(TrainRun[OnlineState]):
         best = int(np.argmax([x.mean() if len(x) else -np.inf for x in last]))
         return jax.tree.map(lambda x: x[best], state.rule)
 
+    def acting_rule(self, state: OnlineState) -> Rule:
+        return state.rule
+
     def _kept_rules(self, folder: RunFolder) -> list[Rule]:
         learned = folder.kept(self.shapes().rule, "rule")
         return [jax.tree.map(lambda x, i=i: x[i], learned) for i in range(self.config.seeds)]

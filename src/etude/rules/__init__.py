@@ -12,6 +12,7 @@ from etude.rules.names import suggested as suggested
 
 if TYPE_CHECKING:
     from etude.core.rule import Rule as Rule
+    from etude.rules.registry import class_named as class_named
     from etude.rules.registry import digest as digest
     from etude.rules.registry import kind_of as kind_of
     from etude.rules.registry import load as load

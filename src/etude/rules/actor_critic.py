@@ -1,6 +1,7 @@
 """V-trace actor-critic (IMPALA, arXiv 1802.01561): the hand-made baseline."""
 
 import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -13,6 +14,7 @@ from etude.core.moments import Moments
 from etude.core.returns import categorical_mean, two_hot_cross_entropy, vtrace
 from etude.core.rule import Loss, Rule
 from etude.core.types import Rollout
+from etude.ranges import DISCOUNT, ENTROPY_COST, TRACE, VALUE_COST, Choice, Ranges
 from etude.settings import check, is_odd_bins, require
 
 
@@ -52,6 +54,13 @@ class ActorCriticTargets(eqx.Module):
 class ActorCritic(Rule[Moments, ActorCriticTargets]):
     """Policy gradient with V-trace advantages, value regression, entropy bonus. It has no η."""
 
+    ranges: ClassVar[Ranges] = {
+        "discount": DISCOUNT,
+        "td_lambda": TRACE,
+        "entropy_cost": ENTROPY_COST,
+        "value_cost": VALUE_COST,
+        "bins": Choice((0, 601)),
+    }
     config: ActorCriticConfig = eqx.field(static=True, default=ActorCriticConfig())
 
     def heads(self, num_actions: int) -> Heads:

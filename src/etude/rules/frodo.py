@@ -1,6 +1,7 @@
 """FRODO (Xu et al., arXiv 2007.08433): a network that writes the targets an agent learns from."""
 
 import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -12,6 +13,7 @@ from etude.core.nn import LSTM, Linear
 from etude.core.rule import Loss, Rule, fitted_to
 from etude.core.torso import Flatten
 from etude.core.types import Rollout
+from etude.ranges import DISCOUNT, ENTROPY_COST, VALUE_COST, Ranges
 from etude.rules.actor_critic import ActorCritic, ActorCriticTargets, scalar_critic
 from etude.settings import check
 
@@ -55,6 +57,11 @@ class Frodo(Rule[None, ActorCriticTargets]):
     """
 
     watched = ("target", "value")
+    ranges: ClassVar[Ranges] = {
+        "discount": DISCOUNT,
+        "entropy_cost": ENTROPY_COST,
+        "value_cost": VALUE_COST,
+    }
     config: FrodoConfig = eqx.field(static=True)
     lstm: LSTM
     out: Linear

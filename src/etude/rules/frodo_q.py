@@ -1,6 +1,7 @@
 """FRODO for action values (arXiv 2007.08433, section 3): a network writes what they should be."""
 
 import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from etude.core.agent import Agent
 from etude.core.rule import fitted_to
 from etude.core.types import Rollout
+from etude.ranges import DISCOUNT, EXPLORATION, Ranges
 from etude.rules.actor_critic import ActorCriticTargets
 from etude.rules.frodo import Frodo, FrodoConfig
 from etude.rules.value_based import Exploration, ValueBased, ValueState, values_of
@@ -49,6 +51,7 @@ class FrodoQ(ValueBased):
     """A learned target for action values, from the rewards and the largest values that follow."""
 
     watched = ("target", "q")
+    ranges: ClassVar[Ranges] = {"discount": DISCOUNT, **EXPLORATION}
     config: FrodoQConfig = eqx.field(static=True)
     writer: Frodo
 

@@ -1,6 +1,7 @@
 """Meta-gradient RL (Xu et al., arXiv 1805.09801): an actor-critic that learns its own γ and λ."""
 
 import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -13,6 +14,7 @@ from etude.core.moments import Moments
 from etude.core.rule import Loss, Rule, fitted_to
 from etude.core.torso import Flatten
 from etude.core.types import Context, Rollout
+from etude.ranges import DISCOUNT, ENTROPY_COST, TRACE, VALUE_COST, Ranges
 from etude.rules.actor_critic import ActorCritic, ActorCriticTargets, scalar_critic
 from etude.settings import check, require
 
@@ -71,6 +73,12 @@ class MetaGrad(Rule[Moments, ActorCriticTargets]):
     """An actor-critic whose γ and λ are learned, shared by all states or one pair per state."""
 
     watched = ("gamma", "lambda")
+    ranges: ClassVar[Ranges] = {
+        "discount": DISCOUNT,
+        "td_lambda": TRACE,
+        "entropy_cost": ENTROPY_COST,
+        "value_cost": VALUE_COST,
+    }
     config: MetaGradConfig = eqx.field(static=True)
     coefficients: Coefficients
 

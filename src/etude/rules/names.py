@@ -43,7 +43,7 @@ KINDS = {
     "frodo_q": Kind("etude.rules.frodo_q", "FrodoQ", learned_online=True),
     "metagrad": Kind("etude.rules.metagrad", "MetaGrad", learned_online=True),
 }
-NOT_SUGGESTED = {"env", "rule", "outer", "preset", "workers"}
+NOT_SUGGESTED = {"env", "rule", "outer", "preset", "workers", "max_seconds", "eval_episodes"}
 """What a rule's file says nothing about: what is trained where is the user's to name."""
 PUBLISHED = {"disco103": "disco"}
 """Rules whose parameters others have published, with their kinds."""

@@ -1,7 +1,7 @@
 """REINFORCE (Williams 1992): the simplest rule, whose agents have no value head."""
 
 import dataclasses
-from typing import Literal
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -17,6 +17,7 @@ from etude.core.rule import Rule
 from etude.core.torso import Flatten
 from etude.core.types import Metrics, Rollout
 from etude.errors import UserError
+from etude.ranges import DISCOUNT, ENTROPY_COST, TRACE, Choice, Ranges
 from etude.rules.linear_baseline import linear_values
 from etude.settings import check
 
@@ -54,6 +55,12 @@ class PolicyGradient(Rule[Moments, PolicyGradientTargets]):
     an episode or more.
     """
 
+    ranges: ClassVar[Ranges] = {
+        "discount": DISCOUNT,
+        "entropy_cost": ENTROPY_COST,
+        "baseline": Choice(("mean", "linear")),
+        "td_lambda": dataclasses.replace(TRACE, when=("baseline", "linear")),
+    }
     config: PolicyGradientConfig = eqx.field(static=True)
 
     def __init__(

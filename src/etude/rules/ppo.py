@@ -1,6 +1,7 @@
 """PPO (Schulman et al., arXiv 1707.06347): several passes over a batch, none of which goes far."""
 
 import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -13,6 +14,7 @@ from etude.core.moments import Moments
 from etude.core.returns import clipped_objective, gae
 from etude.core.rule import Rule
 from etude.core.types import Metrics, Rollout
+from etude.ranges import DISCOUNT, ENTROPY_COST, TRACE, VALUE_COST, Choice, Ranges
 from etude.settings import check
 
 
@@ -57,6 +59,14 @@ class PPO(Rule[Moments, PPOTargets]):
     accordingly.
     """
 
+    ranges: ClassVar[Ranges] = {
+        "discount": DISCOUNT,
+        "td_lambda": TRACE,
+        "clip": Choice((0.1, 0.2, 0.3)),
+        "entropy_cost": ENTROPY_COST,
+        "value_cost": VALUE_COST,
+    }
+    searched = ("epochs", "minibatches")
     config: PPOConfig = eqx.field(static=True)
 
     def __init__(self, config: PPOConfig = PPOConfig(), *, key: PRNGKeyArray | None = None):

@@ -15,7 +15,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from etude import plugins
 from etude.core.rule import Rule
-from etude.errors import UserError, disk_errors, reason
+from etude.errors import UserError, disk_errors, foreign_code, reason
 from etude.rules import names
 from etude.rules.disco import weights
 from etude.rules.names import KINDS, PUBLISHED, Kind, kind_called
@@ -75,12 +75,8 @@ def _create(kind: Kind, config: object, key: PRNGKeyArray) -> Rule:
     made = _class_of(kind)
     accepted = inspect.signature(made.__init__).parameters
     given = {"config": config, "key": key}
-    try:
+    with foreign_code(f"Rule {kind.full_name} cannot be made"):
         return made(**{name: x for name, x in given.items() if name in accepted})
-    except UserError:
-        raise
-    except Exception as error:  # the user's code may raise anything
-        raise UserError(f"Rule {kind.full_name} cannot be made: {reason(error)}") from error
 
 
 def _form(kind: Kind, config: object) -> Rule:
@@ -113,6 +109,11 @@ def maker(spec: str, observation: PyTree = None) -> Callable[[PRNGKeyArray], Rul
     if hasattr(config, "fitted"):
         config = config.fitted(observation)
     return lambda key: _create(kind, config, key)
+
+
+def class_named(spec: str) -> type[Rule]:
+    """The class of the rule that a spec names, which is not made."""
+    return _class_of(kind_called(names.kind_named(spec)))
 
 
 # --- From a rule to its kind ----------------------------------------------------------------------

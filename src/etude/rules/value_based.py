@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -15,6 +15,7 @@ from etude.core.players import EpsilonGreedy
 from etude.core.returns import lambda_returns, retrace
 from etude.core.rule import Loss, Rule
 from etude.core.types import Rollout
+from etude.ranges import DISCOUNT, EXPLORATION, TRACE, Choice, Ranges
 from etude.settings import check
 
 
@@ -112,6 +113,13 @@ class QLearning(ValueBased):
     """Q(λ): values follow returns under the greedy policy (Watkins 1989; double: arXiv 1509.06461).
     It has no η."""
 
+    ranges: ClassVar[Ranges] = {
+        "discount": DISCOUNT,
+        "td_lambda": TRACE,
+        "target_decay": Choice((0.0, 0.9, 0.98, 0.995)),
+        **EXPLORATION,
+    }
+    searched = ("replay_share",)
     config: QLearningConfig = eqx.field(static=True, default=QLearningConfig())
 
     @property
@@ -179,6 +187,7 @@ class Sarsa(ValueBased):
     """Sarsa(λ): values follow the returns of the policy that acts (Rummery & Niranjan 1994). It has
     no η."""
 
+    ranges: ClassVar[Ranges] = {"discount": DISCOUNT, "td_lambda": TRACE, **EXPLORATION}
     config: SarsaConfig = eqx.field(static=True, default=SarsaConfig())
 
     @property

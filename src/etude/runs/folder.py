@@ -36,9 +36,11 @@ STARTING, SAVED = ".starting", ".saved"
 """Marks of a folder that is being made, and of one that has had a checkpoint."""
 
 KIND, FORMAT, ID, IMPORT_FROM = "kind", "format", "id", "import_from"
+MADE = "made"
 """What a config holds beside the run's settings: the kind of run, the version of the format, the
-run's identity, and the folder in which the run was started, from which what is named module:Class
-is imported if the user trusts it."""
+run's identity, the folder in which the run was started, from which what is named module:Class is
+imported if the user trusts it, and what made it: command, time, versions and machine."""
+ABOUT = (KIND, FORMAT, ID, IMPORT_FROM, MADE)
 VERSION = 1
 """Of the format of run folders. Those of before it was written down are read as well."""
 State = TypeVar("State")
@@ -98,8 +100,7 @@ class RunFolder:
                 f"{self.path} has format {str(config[FORMAT])[:20]} of run folders; this version "
                 f"of Etude reads format {VERSION}."
             )
-        about = (KIND, FORMAT, ID, IMPORT_FROM)
-        settings = {name: value for name, value in config.items() if name not in about}
+        settings = {name: value for name, value in config.items() if name not in ABOUT}
         import_from = config.get(IMPORT_FROM)
         plugins.require_trust(
             plugins.code_in(settings),
@@ -234,6 +235,12 @@ class RunFolder:
             if any(shape != shapes[0] for shape in shapes):
                 raise damaged(path, f"{name} has other parts in some lines than in others")
         return records
+
+    @property
+    def updates_done(self) -> int:
+        """As many as the last line of metrics tells of. The run may be going on."""
+        records = self.metrics()
+        return records[-1]["updates"] if records else 0
 
     def restore(self, like: State, rule: str | None = None) -> tuple[State, int, float] | None:
         """The last checkpoint's state, updates and seconds, or None if there is none yet. `rule` is

@@ -1,7 +1,7 @@
 """What the files of a run folder hold, as far as anything reads it: types that the reader checks.
 They may hold more."""
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 ByName = dict[str, float | None]
 Line = list[float | None]
@@ -65,6 +65,10 @@ class Score(TypedDict):
     mean: float | None
     low: float | None
     high: float | None
+
+
+class TaskScore(Score):
+    per_seed: NotRequired[Line]
 
 
 Scores = dict[str, Score]
@@ -146,12 +150,22 @@ class FinalReturn(Score):
     per_seed: Line
 
 
+class Evaluation(TypedDict):
+    """Mean returns of each seed's trained agent."""
+
+    episodes: int
+    sampled: list[float]
+    greedy: list[float]
+    unfinished: int
+
+
 class TrainSummary(Work):
     final_return: FinalReturn
     seeds: int
     updates: int
     params_sha256: str
     outcomes: NotRequired[dict[str, Line]]
+    evaluation: NotRequired[Evaluation]
 
 
 class DiscoverSummary(Work):
@@ -163,8 +177,43 @@ class AdaptSummary(TypedDict):
     seconds: float
     steps_per_second: float
     fresh_tasks: int
-    before: Score
-    after: Score
+    seeds: NotRequired[int]
+    before: TaskScore
+    after: TaskScore
+
+
+class CompareSummary(TypedDict):
+    environments: list[str]
+    rules: list[str]
+    shown: str
+    cells: list[dict[str, Any]]
+    failed: dict[str, str]
+    """Why, by rule and environment in words."""
+    aggregate: dict[str, dict[str, Any]]
+    """By measure."""
+    efficiency: dict[str, Any]
+    seconds: float
+
+
+class Contender(TypedDict):
+    name: str
+    score: float | None
+    again: float | None
+    layer: dict[str, Any]
+    """Settings, as in a preset."""
+
+
+class TuneSummary(TypedDict):
+    chosen: str
+    """The name of a contender."""
+    score: float | None
+    defaults: float | None
+    contenders: list[Contender]
+    importances: dict[str, float]
+    trials: dict[str, int]
+    """How many, by how they ended."""
+    seconds: float
+    environment_steps: int
 
 
 SUMMARIES: dict[str | None, Any] = {
@@ -172,7 +221,55 @@ SUMMARIES: dict[str | None, Any] = {
     "online": TrainSummary,
     "discover": DiscoverSummary,
     "adapt": AdaptSummary,
+    "compare": CompareSummary,
+    "tune": TuneSummary,
 }
+
+
+class Verdict(TypedDict):
+    claim: str
+    figure: float | None
+    low: float | None
+    high: float | None
+    verdict: Literal["holds", "does not hold", "cannot be told"]
+
+
+class PanelLine(TypedDict):
+    x: Line
+    by_seed: list[Line]
+
+
+class Panel(TypedDict):
+    """One plot of a reproduction."""
+
+    title: str
+    x_label: NotRequired[str]
+    y_label: NotRequired[str]
+    lines: dict[str, PanelLine]
+    levels: ByName
+    bars: dict[str, Line]
+
+
+class Made(TypedDict):
+    """What made a folder."""
+
+    command: str | None
+    at: str
+    versions: dict[str, str]
+    machine: dict[str, str | int | None]
+
+
+class ReproductionSummary(TypedDict):
+    """Of a folder that has no settings but these."""
+
+    experiment: str
+    quick: bool
+    seeds: int
+    seed: int
+    notes: list[str]
+    verdicts: list[Verdict]
+    panels: list[Panel]
+    made: NotRequired[Made]
 
 
 def form_of(value: object) -> object:

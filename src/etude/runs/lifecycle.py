@@ -6,13 +6,15 @@ from contextlib import nullcontext
 from typing import Unpack
 
 from etude import stopping
-from etude.runs.folder import FORMAT, ID, IMPORT_FROM, KIND, VERSION, RunFolder
+from etude.runs.folder import FORMAT, ID, IMPORT_FROM, KIND, MADE, VERSION, RunFolder
 from etude.runs.loop import LoopOptions, advance_to_end
+from etude.runs.provenance import made_now
 from etude.runs.run import Found, Run, State
 
 
-def start(run: Run, out: str | None = None) -> RunFolder:
-    """A new folder (`out`, or a fresh one under `runs/`) with all that the run starts from."""
+def start(run: Run, out: str | None = None, command: str | None = None) -> RunFolder:
+    """A new folder (`out`, or a fresh one under `runs/`) with all that the run starts from.
+    `command` is the one that asked for it, if there was one."""
     run.require_keepable()
     with stopping.held():  # no half-made folder is left
         folder = RunFolder.create(out, run.name)
@@ -22,7 +24,8 @@ def start(run: Run, out: str | None = None) -> RunFolder:
                 run.write_start(folder)
                 about = {KIND: run.kind, FORMAT: VERSION, ID: folder.identity}
                 # The config comes last, so that whatever has a config has all it starts from.
-                folder.write_config(about | run.settings() | {IMPORT_FROM: os.getcwd()})
+                origin = {IMPORT_FROM: os.getcwd(), MADE: made_now(command)}
+                folder.write_config(about | run.settings() | origin)
     return folder
 
 
@@ -39,7 +42,7 @@ def execute(
             run.close()
         summary = folder.summary() if folder is not None else None  # it was finished before
         summary = run.summary(outcome) if summary is None else summary
-        if folder is not None and outcome.done >= run.updates:
+        if folder is not None and outcome.is_over:
             run.draw(folder)
             folder.write_summary(summary)  # comes last: with it, all is there
     return run.result(outcome, summary)

@@ -10,6 +10,7 @@ import numpy as np
 
 from etude import stopping
 from etude.errors import UserError
+from etude.runs.failing import explained
 from etude.runs.folder import RunFolder
 from etude.runs.run import Found, Outcome, Record, Run, State
 from etude.runs.storage import to_arrays
@@ -49,11 +50,13 @@ def advance_to_end(
     speed. If `on_record` raises, the state is saved first.
     """
     restored = folder.restore(run.shapes(), run.rule_digest) if folder else None
-    state, done, seconds = restored or (run.init(), 0, 0.0)
+    with explained(run):
+        state, done, seconds = restored or (run.init(), 0, 0.0)
     curve = folder.metrics() if folder else []
     begin(done)
-    if done < run.updates:
-        run.prepare()
+    if not run.is_over(done, seconds):
+        with explained(run):
+            run.prepare()
 
     def keep(record: Record) -> None:
         curve.append(record)
@@ -70,16 +73,15 @@ def advance_to_end(
     with stopping.unsaved_work():
         pieces, record, size = [], {}, 1
         saved, saved_at = done, time.monotonic()
-        while done < run.updates and not should_stop():
+        while not run.is_over(done, seconds) and not should_stop():
             line = min(run.next_record(done), run.updates) - done
             number, started = min(size, line), time.monotonic()
-            try:
+            with explained(run, done, number, _what_is_kept(folder)):
                 state, metrics = run.advance(state, done, number)
-            except UserError as error:
-                raise UserError(f"{error}{_what_is_kept(folder)}") from error
             took = time.monotonic() - started
-            size = max(1, round(min(4.0, PIECE_SECONDS / max(took, 1e-6)) * number))
             seconds, done = seconds + took, done + number
+            wanted = min(PIECE_SECONDS, run.max_seconds - seconds)
+            size = max(1, round(min(4.0, wanted / max(took, 1e-6)) * number))
             pieces.append(metrics)
             record = {"updates": done, "seconds": round(seconds, 3)}
             record |= run.record(state, run.joined(pieces), done)
@@ -95,7 +97,7 @@ def advance_to_end(
             keep(record)
         if saved < done:
             save()
-    return Outcome(state, done, curve)
+    return Outcome(state, done, curve, run.is_over(done, seconds))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ Whatever a file holds, reading it imports nothing, calls nothing that it names, 
 proportion to a size that is checked before.
 """
 
+import functools
 import json
 import os
 import stat
@@ -185,12 +186,16 @@ def misfit(value: object, form: object, at: str = "") -> str:
     return _misfit_of_plain(value, form, at)
 
 
+_hints = functools.cache(typing.get_type_hints)
+"""A log has thousands of lines of one form."""
+
+
 def _misfit_of_fields(value: object, form: Any, at: str) -> str:
     if not isinstance(value, dict):
         return _wrong(at, "values by name", value)
     if missing := form.__required_keys__ - value.keys():
         return f"{at or 'it'} lacks {min(missing)}"
-    hints = typing.get_type_hints(form)
+    hints = _hints(form)
     found = (misfit(value[name], x, _below(at, name)) for name, x in hints.items() if name in value)
     return next(filter(None, found), "")
 
@@ -214,7 +219,7 @@ def _fitted(value: Any, form: Any) -> Any:
     if origin in (types.UnionType, typing.Union):
         return _fitted(value, next(x for x in inner if not misfit(value, x)))
     if typing.is_typeddict(form):
-        hints = typing.get_type_hints(form)
+        hints = _hints(form)
         return {name: _fitted(x, hints.get(name, Any)) for name, x in value.items()}
     if origin is list:
         return [_fitted(x, inner[0]) for x in value]

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -9,7 +10,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from etude.errors import UserError, reason
+from etude.errors import foreign_code
+from etude.runs import estimates
 from etude.runs.folder import Record, RunFolder
 
 State = TypeVar("State")
@@ -23,6 +25,8 @@ class Outcome(Generic[State]):
     done: int
     curve: list[Record]
     """All records, those of earlier parts of a resumed run among them."""
+    is_over: bool = True
+    """Whether the run has come to its end; it was stopped if not."""
 
     @property
     def seconds(self) -> float:
@@ -78,13 +82,9 @@ class Run(abc.ABC, Generic[State, Found]):
     def create(cls: type[Own], *args: Any, **kwargs: Any) -> Own:
         """As `untraced`, and traced: an environment or a rule of the user's may raise anything."""
         run = cls.untraced(*args, **kwargs)
-        try:
+        with foreign_code(cls.impossible.format(**run.settings())):
             run.trace()
-        except UserError:
-            raise
-        except Exception as error:
-            sentence = cls.impossible.format(**run.settings())
-            raise UserError(f"{sentence}: {reason(error)}") from error
+        estimates.require_possible(run)
         return run
 
     # --- What it does ----------------------------------------------------------------------------
@@ -98,6 +98,15 @@ class Run(abc.ABC, Generic[State, Found]):
     def log_every(self) -> int:
         """How many are done between two records."""
         return self.config.log_every
+
+    @property
+    def max_seconds(self) -> float:
+        """Seconds of work after which the run ends, whatever is left to do."""
+        return math.inf
+
+    def is_over(self, done: int, seconds: float) -> bool:
+        """Whether there is nothing more to do after so many updates and seconds of work."""
+        return done >= self.updates or seconds >= self.max_seconds
 
     def next_record(self, done: int) -> int:
         """After how many updates the next record is due, when `done` are done."""
@@ -149,6 +158,9 @@ class Run(abc.ABC, Generic[State, Found]):
     def _compiled(self) -> PyTree:
         return jax.tree.map(lambda program: program.compile(), self._traced)
 
+    def traced(self) -> PyTree:
+        return self._traced
+
     def trace(self) -> None:
         """Traces all programs, so that mistakes surface before anything is compiled or written."""
         self._traced  # noqa: B018
@@ -170,6 +182,11 @@ class Run(abc.ABC, Generic[State, Found]):
     def settings(self) -> Record:
         """All settings, as they go into `config.json`."""
         return dataclasses.asdict(self.config)
+
+    def default_settings(self) -> Record:
+        """What settings are that nobody asks to be otherwise, as far as they are numbers."""
+        fields = dataclasses.fields(self.config)
+        return {x.name: x.default for x in fields if isinstance(x.default, (int, tuple))}
 
     def require_keepable(self) -> None:
         """Raises a `UserError` if there is something that no folder can hold."""
@@ -197,6 +214,13 @@ class Run(abc.ABC, Generic[State, Found]):
     @abc.abstractmethod
     def describe(self, record: Record) -> str:
         """One line of progress."""
+
+    def whereabouts(self, done: int, number: int) -> str:
+        """Of the updates after those that are `done`, in words; of none, those of the start."""
+        if not number:
+            return "at its start"
+        first, last = f"{done + 1:,}", f"{done + number:,}"
+        return f"in update {first}" if number == 1 else f"in updates {first} to {last}"
 
     @abc.abstractmethod
     def summary(self, outcome: Outcome[State]) -> Record:

@@ -8,11 +8,11 @@ from typing import Literal, TypeVar
 
 from etude.core.config import ConvKind, Memory, NetworkConfig, Optimiser
 from etude.errors import UserError, reason
+from etude.ranges import Choice, Ranges, Span
 from etude.settings import Settings, check, flag, lists_to_tuples
 
 Config = TypeVar("Config")
 Schedule = Literal["constant", "cosine"]
-Preset = Literal["laptop", "paper"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,9 +48,9 @@ class TrainPlan:
     rule: str = "disco103"
     """Update rule, with settings if any: disco103, actor_critic, actor_critic:discount=0.9, ppo,
     policy_gradient, disco, a rule file, or your own as module:Class. `etude rules` lists them."""
-    preset: Preset = "laptop"
-    """What settings are if nothing else says: those that learn on a laptop, or those of the DiscoRL
-    paper, for the suites it names."""
+    preset: str = "laptop"
+    """What settings are if nothing else says: laptop has those that learn on one, paper those of
+    the DiscoRL paper, for the suites it names; or a file, as etude tune writes it."""
     steps: int = 500_000
     """Environment steps per seed, over all its parallel environments."""
     seed: int = 0
@@ -113,6 +113,12 @@ class TrainPlan:
     """Processes that run a simulator outside JAX; 0 runs it in this one."""
     step_timeout: float = 60.0
     """Seconds after which a step of a simulator outside JAX counts as hanging."""
+    max_seconds: float = 0.0
+    """Seconds of work, compilation not counted, after which the run ends even if steps are left; 0
+    sets no limit."""
+    eval_episodes: int = 0
+    """Episodes that each trained agent plays in the end to be evaluated, once with actions sampled
+    and once with the likeliest ones; 0 evaluates none."""
     online: OnlinePlan | None = None
     """How the rule learns, if it does."""
     log_every: int
@@ -217,8 +223,28 @@ def _defaults(plan: type) -> Settings:
 ONLINE_SETTINGS = tuple(field.name for field in dataclasses.fields(OnlinePlan))
 BASE, ONLINE = _defaults(TrainPlan) | {"learn_rule": False}, _defaults(OnlinePlan)
 """What a setting is if neither the user nor a preset says; further ones of rules that learn."""
+RANGES: Ranges = {
+    "learning_rate": Span(1e-4, 1e-2, log=True),
+    "batch": Choice((8, 16, 32, 64, 128)),
+    "rollout": Choice((8, 16, 32, 64, 128)),
+    "schedule": Choice(("constant", "cosine")),
+    "torso": Choice(((64, 64), (128, 128), (256, 256))),
+}
+"""Where `etude tune` looks for settings under any rule."""
+RANGES_OF_RULES: Ranges = {
+    "epochs": Choice((1, 2, 4, 8)),
+    "minibatches": Choice((1, 2, 4, 8)),
+    "replay_share": Choice((0.5, 0.75, 0.875, 0.9375)),
+}
+"""Under rules that name these as `searched`."""
+RANGES_ONLINE: Ranges = {
+    "inner_updates": Choice((2, 5, 10)),
+    "meta_learning_rate": Span(1e-4, 1e-2, log=True),
+}
+"""Under rules that learn."""
 LATER = ("epochs", "minibatches", "memory", "memory_size", "memory_gate")
 LATER += ("lag", "workers", "step_timeout", "conv_kind", "embedding", "frame_stack", "preset")
+LATER += ("max_seconds", "eval_episodes")
 """Settings that folders of earlier versions lack; at the time they were as in `BASE`."""
 
 
@@ -262,10 +288,10 @@ def _check_training(settings: TrainRequest | TrainPlan) -> None:
         count="steps seeds batch rollout epochs minibatches replay_capacity model head memory_size "
         "embedding frame_stack log_every",
         seed="seed",
-        cost="warmup weight_decay",
+        cost="warmup weight_decay max_seconds",
         positive="learning_rate max_update step_timeout",
         part="replay_share",
-        whole="workers",
+        whole="workers eval_episodes",
         lag="lag",
         widths="torso",
         channels="conv",
@@ -282,6 +308,15 @@ def require_memory(memory: Memory, asked: Settings) -> None:
     for name in ("memory_size", "memory_gate"):
         if memory == "none" and asked.get(name, BASE[name]) != BASE[name]:
             raise UserError(f"{flag(name)} is for agents with memory: --memory gru or lstm.")
+
+
+MOST_PER_LINE = 10_000
+"""Updates per line of metrics by default, all of which are held in memory until it is written."""
+
+
+def updates_per_line(updates: int) -> int:
+    """By default: a hundredth of them, so that a curve has a hundred points, up to a limit."""
+    return min(max(1, updates // 100), MOST_PER_LINE)
 
 
 def from_json(kind: type[Config], fields: Settings) -> Config:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from etude.acting.jax_source import Actors, JaxSource
 from etude.acting.replay import Replay, join
@@ -119,7 +119,8 @@ class Training:
         player = state.learner.player(rule)
         world, batch, played = self.play(player, state.world, play_key, context=rule.context)
         learner, metrics = self._update(rule, state.learner, batch, play_key)
-        return TrainState(learner, world, key), metrics | played
+        told = {OBSERVATION: _what_is_not_finite(batch.observation)}
+        return TrainState(learner, world, key), metrics | played | told
 
     def _update(
         self, rule: Rule, learner: Learner, batch: Rollout, play_key: PRNGKeyArray
@@ -286,6 +287,16 @@ def repeat(
         return state, jax.tree.map(lambda log, x: log.at[i].set(x), logs, metrics)
 
     return jax.lax.fori_loop(0, number, body, (state, logs))
+
+
+OBSERVATION = "observation"
+"""The metric that tells whether what was observed is finite."""
+
+
+def _what_is_not_finite(observation: PyTree[Array]) -> Float[Array, ""]:
+    """0, or a sum of what is not finite in an observation."""
+    numbers = [x for x in jax.tree.leaves(observation) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return sum((jnp.sum(jnp.where(jnp.isfinite(x), 0.0, x)) for x in numbers), jnp.zeros(()))
 
 
 def make_optimiser(config: TrainPlan) -> optax.GradientTransformation:

@@ -1,6 +1,7 @@
 """A training run: agents that learn under a rule which stays as it is."""
 
 import dataclasses
+import math
 from functools import cached_property
 from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
@@ -11,7 +12,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 from etude import envs, rules, stats
 from etude.core.agent import Agent
 from etude.core.types import Metrics
-from etude.envs import HostTask, JaxTask, Task
+from etude.envs import HostTask, JaxTask, Task, catalogue
 from etude.errors import UserError
 from etude.rules import Rule
 from etude.runs.figures import has_curve, label_of, plot_curves
@@ -19,8 +20,15 @@ from etude.runs.folder import RunFolder
 from etude.runs.run import Outcome, Record, Result
 from etude.runs.storage import sha256_of
 from etude.settings import split_spec
-from etude.training.config import TrainPlan
-from etude.training.iteration import LAST_EPISODES, Training, TrainState, seed_keys
+from etude.training.config import BASE, MOST_PER_LINE, ONLINE, TrainPlan
+from etude.training.evaluation import evaluate
+from etude.training.iteration import (
+    LAST_EPISODES,
+    OBSERVATION,
+    Training,
+    TrainState,
+    seed_keys,
+)
 from etude.training.planning import read_plan
 from etude.training.side_by_side import ByUpdate, SideBySide
 from etude.training.trained import TrainedAgent
@@ -61,7 +69,7 @@ class TrainRun(SideBySide[State, TrainResult]):
 
     kind: ClassVar[str] = "train"
     impossible: ClassVar[str] = "{rule} cannot be trained on {env}"
-    must_be_finite: ClassVar[tuple[str, ...]] = ("reward", "loss", "gradient_norm")
+    must_be_finite: ClassVar[tuple[str, ...]] = (OBSERVATION, "reward", "loss", "gradient_norm")
 
     task: Task
     rule: Rule
@@ -98,6 +106,10 @@ class TrainRun(SideBySide[State, TrainResult]):
     def updates(self) -> int:
         return self.config.updates
 
+    @property
+    def max_seconds(self) -> float:
+        return self.config.max_seconds or math.inf
+
     def steps_after(self, updates: int) -> int:
         return self.config.steps_after(updates)
 
@@ -115,6 +127,7 @@ class TrainRun(SideBySide[State, TrainResult]):
     def record(self, state: State, metrics: ByUpdate, done: int) -> Record:
         """Means over the updates since the last record, and over seeds."""
         metrics, last = dict(metrics), state.world.episodes.last()
+        metrics.pop(OBSERVATION, None)  # it is finite
         ended = metrics.pop("episodes").sum(axis=0)
         totals = {name: metrics.pop(f"episode_{name}").sum(axis=0) for name in ("return", "length")}
         returns, lengths = (
@@ -147,6 +160,9 @@ class TrainRun(SideBySide[State, TrainResult]):
     def settings(self) -> Record:
         return self.config.settings()
 
+    def default_settings(self) -> Record:
+        return BASE | ONLINE | {"log_every": MOST_PER_LINE}
+
     def require_keepable(self) -> None:
         rules.require_kind(self.rule)
 
@@ -159,12 +175,14 @@ class TrainRun(SideBySide[State, TrainResult]):
 
     def notes(self, resumed: bool = False) -> list[str]:
         assert isinstance(self.task, JaxTask)
-        if getattr(self.task.params, "max_steps_in_episode", None) != 1:
-            return []
-        return [
-            "Note: every episode is cut after 1 step, gymnax's default; if that is not meant, "
-            "give the environment `default_params` with another max_steps_in_episode."
-        ]
+        notes = []
+        if getattr(self.task.params, "max_steps_in_episode", None) == 1:
+            notes.append(
+                "Note: every episode is cut after 1 step, gymnax's default; if that is not meant, "
+                "give the environment `default_params` with another max_steps_in_episode."
+            )
+        why = catalogue.caution(self.config.env, memory=self.config.memory != "none")
+        return notes if why is None else [*notes, f"Note: this is known not to learn: {why}"]
 
     def describe(self, record: Record) -> str:
         total = self.steps_after(self.updates)
@@ -188,9 +206,23 @@ class TrainRun(SideBySide[State, TrainResult]):
                 "over": f"the last {LAST_EPISODES} episodes of each seed; 95% bootstrap interval",
             },
             **self.work_done(outcome),
+            **self._evaluation(outcome),
             "rule_sha256": rules.digest(self.kept_rule(outcome.state)),
             "params_sha256": sha256_of(outcome.state.learner.agent),
         }
+
+    def _evaluation(self, outcome: Outcome[State]) -> Record:
+        """For the summary of a run that was not stopped."""
+        config, state = self.config, outcome.state
+        if not config.eval_episodes or not outcome.is_over:
+            return {}
+        agents = state.learner.agent
+        found = evaluate(self.task, self.acting_rule(state), agents, self.given_axis, config)
+        return {"evaluation": found}
+
+    def acting_rule(self, state: State) -> Rule:
+        """The rule that trained agents act under; of rules that learn, that of each seed."""
+        return self.rule
 
     def result(self, outcome: Outcome[State], summary: Record) -> TrainResult:
         return TrainResult(

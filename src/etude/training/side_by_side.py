@@ -29,6 +29,10 @@ class SideBySide(Run[State, Found]):
     def given(self) -> PyTree:
         """What an update needs and does not change."""
 
+    def given_form(self) -> PyTree:
+        """What is given, or its shapes where having it costs something."""
+        return self.given()
+
     @abc.abstractmethod
     def updated(self, given: PyTree, state: State, number: Int[Array, ""]) -> tuple[State, Metrics]:
         """One seed after several updates, by a function that JAX can trace, and the metrics of
@@ -41,7 +45,7 @@ class SideBySide(Run[State, Found]):
     def _lower(self) -> PyTree:
         axes = (self.given_axis, 0, None)
         program = jax.jit(jax.vmap(self.updated, in_axes=axes), donate_argnums=1)
-        return program.lower(self.given(), self.shapes(), jax.ShapeDtypeStruct((), np.int32))
+        return program.lower(self.given_form(), self.shapes(), jax.ShapeDtypeStruct((), np.int32))
 
     def advance(self, state: State, done: int, number: int) -> tuple[State, ByUpdate]:
         state, metrics = self._compiled(self.given(), state, np.int32(number))
@@ -53,6 +57,8 @@ class SideBySide(Run[State, Found]):
         """The first of the numbers to go bad is told."""
         bad = []
         for rank, name in enumerate(self.must_be_finite or metrics):
+            if name not in metrics:
+                continue
             bad += [(*place, rank, name) for place in np.argwhere(~np.isfinite(metrics[name]))]
         if not bad:
             return
@@ -62,6 +68,13 @@ class SideBySide(Run[State, Found]):
             f"Training stopped at update {update} (environment step {self.steps_after(update)}, "
             f"seed number {seed}): the {name.replace('_', ' ')} is {metrics[name][index, seed]}."
         )
+
+    def whereabouts(self, done: int, number: int) -> str:
+        updates = super().whereabouts(done, number)
+        if not number:
+            return updates
+        steps = self.steps_after(done) + 1, self.steps_after(done + number)
+        return f"{updates} (environment steps {steps[0]:,} to {steps[1]:,})"
 
     def work_done(self, outcome: Outcome[State]) -> Record:
         """For the summary."""

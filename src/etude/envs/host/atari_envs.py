@@ -6,7 +6,8 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
-from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped
+from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped, with_skipped
+from etude.envs.host.twin import Twin
 
 SCREEN: dict[str, Any] = dict(img_height=210, img_width=160, grayscale=False)
 
@@ -42,53 +43,49 @@ class AtariEnvs:
         self.lives = np.zeros(num_envs, np.int32)
         self.cut = np.zeros(num_envs, bool)
         """Whose next step is skipped."""
-        self.twin: AtariVectorEnv | None = None
-        """The first game once more, in colour and as large as the screen, if it was asked for."""
-        self.seed: int | None = None
-        """Until the first step: what a twin has to start from."""
+        # The emulator of a game that is learned from only knows grey.
+        self.twin = Twin(self._start_screen, lambda x: x[0, 0])
 
     def reset(self, seed: int) -> Leaves:
-        self.seed = seed % (2**31 - self.num_envs)
-        observation, info = self.env.reset(seed=self.seed)
+        seed %= 2**31 - self.num_envs
+        observation, info = self.env.reset(seed=seed)
         self.lives, self.cut = info["lives"], np.zeros(self.num_envs, bool)
-        if self.twin is not None:
-            self.twin_saw, _ = self.twin.reset(seed=self.seed)
+        self.twin.reset(seed)
         return [observation[:, 0]]
 
     def step(self, actions: np.ndarray) -> Stepped:
-        actions, self.seed = actions.astype(np.int32), None
+        actions = actions.astype(np.int32)
         try:
             observation, score, terminated, truncated, info = self.env.step(actions)
         except Exception as error:
             raise SimulatorFault(f"{type(error).__name__}: {error}") from error
-        if self.twin is not None:
-            self.twin_saw = self.twin.step(actions[:1])[0]
-        over, skipped = terminated | truncated, self.cut
+        self.twin.step(actions)
+        over = terminated | truncated
         if self.life:
             terminated = terminated | ((info["lives"] < self.lives) & ~over)
-        self.lives, self.cut = info["lives"], truncated & ~terminated & ~skipped
-        if self.cut.any():
-            observation[self.cut] = info["final_obs"][self.cut]
         score = score.astype(np.float32)
-        return Stepped(
-            [observation[:, 0]],
-            np.where(skipped, 0.0, np.clip(score, -1, 1) if self.clip else score),
-            terminated & ~skipped,
+        stepped = with_skipped(
             self.cut,
-            skipped,
+            [observation[:, 0]],
+            np.clip(score, -1, 1) if self.clip else score,
+            terminated,
+            truncated,
             score=score,
             over=over,
         )
+        self.lives, self.cut = info["lives"], stepped.truncated
+        if self.cut.any():
+            observation[self.cut] = info["final_obs"][self.cut]
+        return stepped
 
     def picture(self) -> np.ndarray | None:
-        """The screen, if it is looked at from the first observation on. A second emulator draws
-        it, which is given the same seed and the same actions: this one only knows grey."""
-        if self.twin is None and self.seed is not None:
-            self.twin = AtariVectorEnv(num_envs=1, **(self.options | SCREEN))
-            self.twin_saw, _ = self.twin.reset(seed=self.seed)
-        return None if self.twin is None else self.twin_saw[0, 0]
+        """The screen, if it is looked at from the first observation on."""
+        return self.twin.picture()
 
     def close(self) -> None:
         self.env.close()
-        if self.twin is not None:
-            self.twin.close()
+        self.twin.close()
+
+    def _start_screen(self, seed: int) -> tuple[AtariVectorEnv, np.ndarray]:
+        env = AtariVectorEnv(num_envs=1, **(self.options | SCREEN))
+        return env, env.reset(seed=seed)[0]

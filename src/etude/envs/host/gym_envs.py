@@ -80,6 +80,12 @@ def picture_in(rendered: object) -> np.ndarray | None:
     return None
 
 
+def require_real(values: np.ndarray, index: int | None = None) -> None:
+    """NumPy would drop the imaginary part with a warning."""
+    if values.dtype.kind not in "biuf":
+        raise SimulatorFault(f"it observes numbers of type {values.dtype}", index)
+
+
 def room_for(leaves: Sequence[Leaf], num_envs: int) -> Stepped:
     """Arrays that steps can be written into."""
     observation = [np.zeros((num_envs, *leaf.shape), leaf.dtype) for leaf in leaves]
@@ -154,6 +160,7 @@ class GymEnvs:
         observation, reward, terminated, truncated, info = self.envs[i].step(action)
         if (terminated or truncated) and isinstance(told := info.get(OUTCOME), Mapping):
             self.outcomes.append((i, {str(name): float(x) for name, x in told.items()}))
+        self._require_truth(i, terminated=terminated, truncated=truncated)
         now.reward[i], now.terminated[i] = reward, terminated
         now.truncated[i] = truncated and not terminated
         if terminated:
@@ -162,14 +169,22 @@ class GymEnvs:
 
     def _write(self, i: int, observation: Any) -> None:
         for leaf, buffer in zip(self.leaves, self.now.observation, strict=True):
-            value = leaf.of(observation)
-            if np.shape(value) != buffer.shape[1:]:
+            value = np.asarray(leaf.of(observation))
+            if value.shape != buffer.shape[1:]:
                 raise SimulatorFault(
-                    f"it observes{leaf.place} an array of shape {np.shape(value)}, where its space "
+                    f"it observes{leaf.place} an array of shape {value.shape}, where its space "
                     f"says {buffer.shape[1:]}",
                     i,
                 )
+            require_real(value, i)
             buffer[i] = value
+
+    @staticmethod
+    def _require_truth(i: int, **ends: Any) -> None:
+        """NaN and None neither end an episode nor let it go on."""
+        for name, value in ends.items():
+            if not isinstance(value, (bool, np.bool_, int, np.integer)):
+                raise SimulatorFault(f"its {name} is {value!r}, not true or false", i)
 
     def _require_kinds(self, i: int, observation: Any) -> None:
         """Fractions, such as images between 0 and 1, would be cut to whole numbers in silence."""

@@ -39,6 +39,27 @@ class Stepped(NamedTuple):
     """What else is worth telling of episodes that this step has ended."""
 
 
+def with_skipped(
+    skipped: np.ndarray,
+    observation: Leaves,
+    reward: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
+    score: np.ndarray | None = None,
+    over: np.ndarray | None = None,
+) -> Stepped:
+    """A step that was skipped in some environments, whatever their simulator has done meanwhile."""
+    return Stepped(
+        observation,
+        np.where(skipped, 0.0, reward),
+        terminated & ~skipped,
+        truncated & ~terminated & ~skipped,
+        skipped,
+        score,
+        over,
+    )
+
+
 @runtime_checkable
 class Simulator(Protocol):
     """Copies of an environment, stepped together. What they need is released by `close`."""

@@ -1,10 +1,24 @@
 """Gymnasium's vector environments, whichever way they start new episodes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from etude.envs.host.gym_envs import leaves_of, picture_in
-from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped
+from etude.envs.host.gym_envs import leaves_of, picture_in, require_real
+from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped, with_skipped
+
+
+@contextmanager
+def _faults() -> Iterator[None]:
+    """The user's code may raise anything, or exit."""
+    try:
+        yield
+    except SimulatorFault:
+        raise
+    except (Exception, SystemExit) as error:
+        raise SimulatorFault(f"{type(error).__name__}: {error}") from error
 
 
 class VectorEnvs:
@@ -24,39 +38,38 @@ class VectorEnvs:
         """Whose next step is skipped."""
 
     def reset(self, seed: int) -> Leaves:
-        observation, _ = self.env.reset(seed=seed)
-        self.cut[:] = False
-        return self._arrays(observation)
+        with _faults():
+            observation, _ = self.env.reset(seed=seed)
+            self.cut[:] = False
+            return self._arrays(observation)
 
     def step(self, actions: np.ndarray) -> Stepped:
-        try:
-            found, reward, terminated, truncated, info = self.env.step(actions)
-        except Exception as error:
-            raise SimulatorFault(f"{type(error).__name__}: {error}") from error
+        with _faults():
+            return self._step(actions)
+
+    def _step(self, actions: np.ndarray) -> Stepped:
+        found, reward, terminated, truncated, info = self.env.step(actions)
+        for name, flags in (("terminated", terminated), ("truncated", truncated)):
+            if np.asarray(flags).dtype.kind not in "biu":
+                raise SimulatorFault(f"its {name} is {flags!r}, not true or false")
+        require_real(np.asarray(reward))
         observation, ended = self._arrays(found), terminated | truncated
-        skipped, truncated = self.cut.copy(), truncated & ~terminated
         if self.mode is AutoresetMode.NEXT_STEP:
-            self.cut = ended
-            reward, terminated = np.where(skipped, 0.0, reward), terminated & ~skipped
-            return Stepped(observation, reward, terminated, truncated, skipped)
+            skipped, self.cut = self.cut, ended
+            return with_skipped(skipped, observation, reward, terminated, truncated)
         final = info.get("final_obs")
         if self.mode is AutoresetMode.DISABLED and ended.any():
             final, observation = observation, [x.copy() for x in observation]
             fresh, _ = self.env.reset(options={"reset_mask": ended})
             for x, new in zip(observation, self._arrays(fresh), strict=True):
                 x[ended] = new[ended]
-        self.cut = truncated & ~skipped
-        if self.cut.any():
-            observation = self._with_last(observation, final)
-        return Stepped(
-            observation,
-            np.where(skipped, 0.0, reward),
-            terminated & ~skipped,
-            self.cut,
-            skipped,
-            score=reward,
-            over=ended,
+        stepped = with_skipped(
+            self.cut, observation, reward, terminated, truncated, score=reward, over=ended
         )
+        self.cut = stepped.truncated
+        if self.cut.any():
+            stepped = stepped._replace(observation=self._with_last(observation, final))
+        return stepped
 
     def picture(self) -> np.ndarray | None:
         frames = self.env.render()
@@ -66,7 +79,12 @@ class VectorEnvs:
         self.env.close()
 
     def _arrays(self, observation) -> list[np.ndarray]:
-        return [np.asarray(leaf.of(observation), leaf.dtype) for leaf in self.leaves]
+        found = [np.asarray(leaf.of(observation)) for leaf in self.leaves]
+        for x in found:
+            require_real(x)
+        return [
+            x.astype(leaf.dtype, copy=False) for leaf, x in zip(self.leaves, found, strict=True)
+        ]
 
     def _with_last(self, observation: list[np.ndarray], final) -> list[np.ndarray]:
         """Where an episode was cut, its last observation in place of the next one's first."""

@@ -1,8 +1,11 @@
-"""The 57 games of Atari that are played in the literature, with sticky actions, by ale-py."""
+"""The 57 games of Atari that are played in the literature, with sticky actions, by ale-py or
+EnvPool."""
 
 import dataclasses
+import importlib.util
 import re
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -10,9 +13,11 @@ from ale_py import ALEInterface, LoggerMode, roms
 
 from etude.envs.catalogue import ATARI_GAMES
 from etude.envs.host.atari_envs import AtariEnvs
+from etude.envs.host.simulator import Simulator
 from etude.envs.suites.common import known, settings_from
 from etude.envs.tasks import HostTask
-from etude.settings import check
+from etude.errors import UserError
+from etude.settings import check, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +41,14 @@ class AtariSettings:
     """At most so many steps of doing nothing at the start of a game."""
     fire: bool = False
     """Press the button that starts the game."""
+    by: str = "ale"
+    """Whose vector environment plays: ale, that of ale-py, or envpool, if it is installed."""
 
     def __post_init__(self) -> None:
         check(self, share="sticky", count="frames skip size", whole="noops")
+        require(self, "by", lambda x: x in ("ale", "envpool"), "ale or envpool")
 
-    def options(self) -> dict:
+    def of_ale(self) -> dict[str, Any]:
         """As ale-py calls them."""
         return dict(
             full_action_space=self.full_actions,
@@ -53,14 +61,31 @@ class AtariSettings:
             use_fire_reset=self.fire,
         )
 
+    def of_envpool(self) -> dict[str, Any]:
+        """As EnvPool calls them."""
+        return dict(
+            full_action_space=self.full_actions,
+            repeat_action_probability=self.sticky,
+            max_episode_steps=self.frames // self.skip,
+            frame_skip=self.skip,
+            img_height=self.size,
+            img_width=self.size,
+            noop_max=self.noops + 1,
+            use_fire_reset=self.fire,
+            stack_num=1,
+        )
+
 
 def make(spec: str, name: str, settings: dict[str, str]) -> HostTask:
     rom = rom_name(known("atari", name, names()))
     chosen = settings_from(AtariSettings(), settings, spec)
     actions = 18 if chosen.full_actions else _minimal_actions(rom)
     observation = jax.ShapeDtypeStruct((chosen.size, chosen.size), np.uint8)
-    copies = partial(_open, rom, chosen)
-    return HostTask(spec, actions, observation, copies)
+    open_ = partial(_open_ale, rom, chosen)
+    if chosen.by == "envpool":
+        _require_envpool(spec, name)
+        open_ = partial(_open_envpool, name, chosen)
+    return HostTask(spec, actions, observation, open_)
 
 
 def names() -> list[str]:
@@ -71,8 +96,24 @@ def rom_name(game: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=N)(?=D)", "_", game).lower()
 
 
-def _open(rom: str, chosen: AtariSettings, num_envs: int, workers: int) -> AtariEnvs:
-    return AtariEnvs(rom, num_envs, workers, chosen.clip, chosen.life, **chosen.options())
+def _open_ale(rom: str, chosen: AtariSettings, num_envs: int, workers: int) -> AtariEnvs:
+    return AtariEnvs(rom, num_envs, workers, chosen.clip, chosen.life, **chosen.of_ale())
+
+
+def _require_envpool(spec: str, game: str) -> None:
+    if importlib.util.find_spec("envpool") is None:
+        raise UserError(f"{spec} needs envpool, which is not installed: pip install envpool.")
+    from etude.envs.host.envpool_envs import require_game
+
+    require_game(spec, f"{game}-v5")
+
+
+def _open_envpool(game: str, chosen: AtariSettings, num_envs: int, workers: int) -> Simulator:
+    from etude.envs.host.envpool_envs import EnvPoolEnvs  # which may not be installed
+
+    options, learned = chosen.of_envpool(), dict(clip=chosen.clip, life=chosen.life)
+    screen = dict(img_height=210, img_width=160, gray_scale=False)
+    return EnvPoolEnvs(f"{game}-v5", num_envs, workers, **learned, screen=screen, **options)
 
 
 def _minimal_actions(rom: str) -> int:

@@ -15,7 +15,7 @@ from etude.envs.host.gym_envs import GymEnvs, Leaf, MakeEnv, leaves_of, make_reg
 from etude.envs.host.processes import Processes
 from etude.envs.host.simulator import Simulator
 from etude.envs.tasks import HostTask
-from etude.errors import UserError, did_you_mean, reason
+from etude.errors import UserError, did_you_mean, foreign_code
 from etude.settings import parse_value
 
 
@@ -38,11 +38,9 @@ def names() -> list[str]:
 
 def task_of(spec: str, make_env: MakeEnv) -> HostTask:
     """A task of copies of a Gymnasium environment."""
-    try:
+    with foreign_code(f"Environment {spec!r} cannot be made"):
         env = make_env()
         env.close()
-    except Exception as error:  # the user's code may raise anything
-        raise UserError(f"Environment {spec!r} cannot be made: {reason(error)}") from error
     _require_spaces(spec, env)
     actions = env.action_space
     if not isinstance(actions, spaces.Discrete):

@@ -1,4 +1,4 @@
-"""Procgen: 16 games with levels made by chance."""
+"""Procgen: 16 games with levels made by chance, by EnvPool."""
 
 import dataclasses
 from functools import partial
@@ -6,10 +6,17 @@ from functools import partial
 import jax
 import numpy as np
 
-from etude.envs.host.procgen_envs import ACTIONS, GAMES, ProcgenEnvs
+from etude.envs.host.envpool_envs import EnvPoolEnvs, require_game
 from etude.envs.suites.common import known, settings_from
 from etude.envs.tasks import HostTask
 from etude.settings import check, require
+
+_GAMES = """
+bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner
+ninja plunder starpilot
+"""
+GAMES: list[str] = [*_GAMES.split()]
+ACTIONS = 15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +36,7 @@ class ProcgenSettings:
 def make(spec: str, name: str, settings: dict[str, str]) -> HostTask:
     known("procgen", name, names())
     chosen = settings_from(ProcgenSettings(), settings, spec)
+    require_game(spec, _name(name, chosen))
     observation = jax.ShapeDtypeStruct((64, 64, 3), np.uint8)
     return HostTask(spec, ACTIONS, observation, partial(_open, name, chosen))
 
@@ -37,12 +45,17 @@ def names() -> list[str]:
     return GAMES
 
 
-def _open(game: str, chosen: ProcgenSettings, num_envs: int, workers: int) -> ProcgenEnvs:
-    return ProcgenEnvs(
-        game,
+def _open(game: str, chosen: ProcgenSettings, num_envs: int, workers: int) -> EnvPoolEnvs:
+    return EnvPoolEnvs(
+        _name(game, chosen),
         num_envs,
         workers,
-        distribution_mode=chosen.mode,
+        channel_first=False,
         num_levels=chosen.levels,
         start_level=chosen.start,
     )
+
+
+def _name(game: str, chosen: ProcgenSettings) -> str:
+    """As EnvPool calls it."""
+    return f"{game.capitalize()}{chosen.mode.capitalize()}-v0"

@@ -76,7 +76,7 @@ def plot_discovery(records: Records, path: Path) -> None:
         tidy(population, "meta-steps", "return of the population")
         checked = [r for r in records if "check" in r]
         for name in checked[0]["check"]["returns"] if checked else []:
-            color = _draw_checks(checks, checked, name, 0.2, label=name)
+            color = draw_checks(checks, checked, name, 0.2, label=name)
             baseline = checked[-1]["check"]["baseline"][name]["mean"]
             if baseline is not None:
                 checks.axhline(baseline, color=color, linestyle=":", linewidth=1)
@@ -108,24 +108,24 @@ def plot_checks(runs: Sequence[Records], path: Path) -> None:
     with figure_file(path, (6.0 * len(names), 4.5), (1, len(names))) as axes:
         for ax, name in zip(np.atleast_1d(axes), names, strict=True):
             for records in runs:
-                _draw_checks(ax, records, name, 0.12, linewidth=1.2)
+                draw_checks(ax, records, name, 0.12, linewidth=1.2)
             baseline = np.mean([r[-1]["check"]["baseline"][name]["mean"] for r in runs])
             ax.axhline(float(baseline), color="0.4", linestyle=":", label="actor-critic")
             ax.set_title(name, fontsize="medium")
             tidy(ax, "meta-steps", "return of fresh agents")
 
 
-def _draw_checks(
+def draw_checks(
     ax: Any, records: Records, name: str, alpha: float, **style: float | str
 ) -> str | tuple[float, ...]:
     """The checks in one environment; returns their colour."""
-    steps, mean, low, high = _check_curve(records, name)
+    steps, mean, low, high = check_curve(records, name)
     (line,) = ax.plot(steps, mean, "o-", markersize=3, **style)
     ax.fill_between(steps, low, high, color=line.get_color(), alpha=alpha, linewidth=0)
     return line.get_color()
 
 
-def _check_curve(records: Records, name: str) -> tuple[np.ndarray, ...]:
+def check_curve(records: Records, name: str) -> tuple[np.ndarray, ...]:
     """Meta-steps, with the start as 0, and the mean return there with its interval."""
     results = [records[0]["check"]["start"][name], *(r["check"]["returns"][name] for r in records)]
     steps = np.array([0, *(r["updates"] for r in records)])

@@ -103,6 +103,7 @@ class DiscoTargets(eqx.Module):
 class Disco(Rule[DiscoState, DiscoTargets]):
     """The discovered rule: targets for π, y and z from the meta-network; q learns by Retrace."""
 
+    searched = ("replay_share",)
     network: MetaNetwork
     config: DiscoConfig = eqx.field(static=True)
 

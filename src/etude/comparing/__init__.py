@@ -1,0 +1,1 @@
+"""Which rule learns best? Many rules × environments × seeds, with statistics: `etude compare`."""

@@ -1,0 +1,127 @@
+"""Environments to compare rules on, and the scores that theirs are set against. Nothing here needs
+JAX."""
+
+import functools
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+from etude import envs
+from etude.errors import UserError
+from etude.runs.reading import JSON, read_bytes, read_json
+from etude.settings import Settings, split_specs
+
+SUITES = {
+    "small": (
+        "catch",
+        "catch:rows=16,columns=9",
+        "gymnax/CartPole-v1",
+        "gymnax/Acrobot-v1",
+        "gymnax/MountainCar-v0",
+        "gymnax/DeepSea-bsuite",
+        "gymnax/FourRooms-misc",
+        "gymnax/MemoryChain-bsuite",
+        "gymnax/MetaMaze-misc",
+        "maze:size=6",
+        "bandit",
+    ),
+    "minatar": tuple(
+        f"gymnax/{game}-MinAtar"
+        for game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+    ),
+    # Those five of 57 whose scores predict the median over all (Aitchison et al. 2022).
+    "atari-5": tuple(
+        f"atari/{game}" for game in ("BattleZone", "DoubleDunk", "NameThisGame", "Phoenix", "Qbert")
+    ),
+    "procgen-4": tuple(f"procgen/{game}" for game in ("bigfish", "coinrun", "maze", "starpilot")),
+}
+SETTINGS: dict[str, Settings] = {
+    "gymnax/MemoryChain-bsuite": dict(memory="gru"),
+    "gymnax/MetaMaze-misc": dict(memory="gru"),
+}
+"""What all rules are trained with where there is something to be remembered."""
+REFERENCES = Path(__file__).parent / "references.json"
+FILE_BYTES = 1 << 20
+
+
+class Entry(NamedTuple):
+    """An environment of a comparison."""
+
+    env: str
+    random: float | None
+    """The mean return of the uniform policy, if it is known."""
+    strong: float | None
+    """A score to be measured by, if there is one."""
+    source: str
+    """Where the two come from."""
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of training that all rules get here."""
+        return SETTINGS.get(self.env, {})
+
+    @property
+    def is_normalised(self) -> bool:
+        return self.random is not None and self.strong is not None
+
+
+def find_entries(text: str) -> list[Entry]:
+    """Those of a suite, of a file, or of a list with commas."""
+    if text in SUITES:
+        found = [known(env) for env in SUITES[text]]
+    elif Path(text).is_file():
+        found = _read(Path(text))
+    else:
+        found = [known(env) for env in split_specs(text)]
+    if not found:
+        raise UserError("--envs names no environment.")
+    names = [entry.env for entry in found]
+    if twice := next((x for x in names if names.count(x) > 1), None):
+        raise UserError(f"--envs names {twice} twice.")
+    for name in names:
+        envs.require_known(name)
+    return found
+
+
+def known(env: str) -> Entry:
+    """With what is known of it."""
+    about = _references().get(env, {})
+    source = about.get("source", "none: neither a random nor a strong score is known")
+    return Entry(env, about.get("random"), about.get("strong"), source)
+
+
+@functools.cache
+def _references() -> dict[str, JSON]:
+    return read_json(REFERENCES, form=dict[str, JSON])
+
+
+def _read(path: Path) -> list[Entry]:
+    """One environment per line, with a random and a strong score or without; # begins a comment."""
+    try:
+        lines = read_bytes(path, FILE_BYTES).decode().splitlines()
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a text file.") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) == 1:
+            found.append(known(words[0]))
+            continue
+        scores = [_number(x) for x in words[1:]]
+        if len(scores) != 2 or not all(map(math.isfinite, scores)) or scores[0] == scores[1]:
+            raise UserError(
+                f"Line {number} of {path} should be an environment, alone or followed by the "
+                "scores of a random and of a strong policy."
+            )
+        random, strong = scores
+        found.append(Entry(words[0], random, strong, f"line {number} of {path.name}"))
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -1,0 +1,83 @@
+"""Processes of this machine, each on cores of its own: programs as small as ours gain little from
+more than one, and lose by sharing it."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from etude.errors import UserError, disk_errors
+from etude.placing.job import LOG, Job
+from etude.runs.inside import open_inside
+from etude.settings import Settings
+
+TAIL = 8192
+"""Bytes from the end of a log in which its last line is looked for."""
+
+
+def cores() -> list[int]:
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+class LocalPlaces:
+    """Places for a number of processes, by default one per core; fewer share the cores out."""
+
+    def __init__(self, processes: int | None = None):
+        there_are = cores()
+        number = len(there_are) if processes is None else processes
+        if not 1 <= number <= len(there_are):
+            raise UserError(f"--processes must be from 1 to {len(there_are)}, the cores there are.")
+        self._cores = [there_are[place::number] for place in range(number)]
+
+    @property
+    def number(self) -> int:
+        return len(self._cores)
+
+    def start(self, job: Job, place: int) -> "LocalProcess":
+        pinned = ",".join(map(str, self._cores[place]))
+        # -P: whatever lies in the folder that the user stands in is not imported for that.
+        command = [sys.executable, "-P", "-m", CHILD, pinned, str(os.getpid()), *job.command]
+        with (
+            disk_errors(f"Cannot start a process for {job.folder}"),
+            open_inside(job.folder / LOG, os.O_WRONLY | os.O_APPEND) as log,
+        ):
+            begins = log.seek(0, os.SEEK_END)
+            # Ctrl-C is for us: it reaches them through `ask_to_stop`, once.
+            streams: Settings = dict(stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(command, start_new_session=True, **streams)
+        return LocalProcess(process, job.folder / LOG, begins)
+
+
+CHILD = "etude.placing.child"
+
+
+class LocalProcess:
+    """A job that runs here."""
+
+    def __init__(self, process: subprocess.Popen, log: Path, begins: int):
+        """`begins`: where in the log that begins which is of this process."""
+        self._process, self._log, self._begins = process, log, begins
+
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    def last_words(self) -> str:
+        with suppress(OSError), self._log.open("rb") as log:
+            log.seek(max(self._begins, self._log.stat().st_size - TAIL))
+            lines = log.read().decode(errors="replace").strip().splitlines()
+            return lines[-1] if lines else ""
+        return ""
+
+    def ask_to_stop(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
+    def end(self, seconds: float) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=seconds)
+        self._process.kill()  # if it is still there: checkpoints are whole whatever happens
+        self._process.wait()

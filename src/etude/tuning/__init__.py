@@ -1,0 +1,1 @@
+"""A search for settings of training and of the rule, on seeds that nothing else is shown on."""
