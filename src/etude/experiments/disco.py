@@ -1,6 +1,8 @@
 """DiscoRL as released: Disco103 on Catch, a rule discovered from nothing, and what predictions
 tell."""
 
+import itertools
+
 import numpy as np
 
 from etude.api import discover, train
@@ -103,14 +105,15 @@ def run_predictions(options: Options, say: Say) -> Reproduction:
 
 
 def prediction_verdicts(found: Inspection) -> list[Verdict]:
-    best = {name: np.maximum(by["y"], by["z"]) for name, by in found.probes.items() if "y" in by}
+    """y and z are judged one by one: the better of two, agent by agent, would be favoured by
+    chance."""
+    events = (*(f"large reward within {k}" for k in AHEAD), *(f"entropy in {k}" for k in AHEAD))
     verdicts = []
-    for name in (*(f"large reward within {k}" for k in AHEAD), *(f"entropy in {k}" for k in AHEAD)):
-        for other in ("value", "policy"):
-            gain = best[name] - found.probes[name][other]
-            if np.isfinite(gain).all():
-                claim = f"y or z tells more of {name} steps than the {other}: difference of R²"
-                verdicts.append(Verdict.about(claim, gain, at_least=0.0))
+    for name, ours, other in itertools.product(events, ("y", "z"), ("value", "policy")):
+        gain = found.probes[name][ours] - found.probes[name][other]
+        if np.isfinite(gain).all():
+            claim = f"{ours} tells more of {name} steps than the {other}: difference of R²"
+            verdicts.append(Verdict.about(claim, gain, at_least=0.0))
     last = np.flatnonzero(np.isfinite(found.horizon).all(axis=(1, 2)))[-1]
     for i, head in enumerate(HEADS[1:], 1):
         share = found.horizon[last, i] / found.horizon[0, i]
