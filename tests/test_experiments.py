@@ -40,12 +40,15 @@ QUICK = Options(quick=True, seeds=2, seed=0)
 OF_TRAININGS = [x for x, y in EXPERIMENTS.items() if y.home.startswith(("adaptation", "tables"))]
 
 
+OF_DISCO = [x for x, y in EXPERIMENTS.items() if y.home.startswith("disco")]
+"""These are in test_disco_experiments.py."""
+
 # Runs that several experiments compare others with.
 frodo_on_catch, frodo_errors = map(functools.cache, (frodo.frodo_on_catch, frodo.frodo_errors))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() - {*OF_TRAININGS}))
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() - {*OF_TRAININGS, *OF_DISCO}))
 def test_the_short_version_runs(name, tmp_path, monkeypatch):
     monkeypatch.setattr(frodo, "frodo_on_catch", frodo_on_catch)
     errors = lambda options, say, *revise: frodo_errors(options, print, *revise)  # noqa: E731

@@ -1,5 +1,5 @@
 """The command line: `train`, `discover`, `adapt`, `compare`, `tune`, `reproduce`, `envs`, `rules`,
-`plot`, `play`, `report`."""
+`plot`, `play`, `inspect`, `report`."""
 
 import dataclasses
 import os
@@ -16,8 +16,9 @@ from etude.adaptation.config import AdaptConfig
 from etude.cache import cache_dir
 from etude.cli.asked import Asked, trust_named
 from etude.cli.comparing import compare
-from etude.cli.flags import Flags, flags_of
+from etude.cli.flags import Flags, flags_of, no_default
 from etude.cli.hints import refuse_others_words, versions
+from etude.cli.inspecting import inspect
 from etude.cli.numbers import Whole
 from etude.cli.options import RunOptions, refuse_flags_but
 from etude.cli.source import classes_in, fields_in, first_line
@@ -36,11 +37,6 @@ from etude.training.presets import default_of
 app = tyro.extras.SubcommandApp()
 
 OPTIONS, SLOWER = RunOptions(), RunOptions(checkpoint_seconds=60.0)
-
-
-def no_default(words: str = "") -> object:
-    """Of a flag whose default is no value: words for what happens then."""
-    return tyro.conf.arg(help_behavior_hint=f"(default: {words})" if words else "")
 
 
 @app.command
@@ -150,6 +146,7 @@ app.command(tune)
 def reproduce(
     name: Annotated[tyro.conf.Positional[str], no_default("a list of them")] = "",
     quick: Annotated[bool, no_default("no")] = False,
+    full: Annotated[bool, no_default("no")] = False,
     seeds: Annotated[Whole | None, no_default("10, or 3 where a training takes long")] = None,
     seed: Whole = 0,
     out: Annotated[str | None, no_default("a new one under runs/")] = None,
@@ -160,6 +157,7 @@ def reproduce(
     Args:
         name: The experiment.
         quick: A short version, which shows that all works, not that the claims hold.
+        full: As long as the source has it, where that takes more than about two hours.
         seeds: Agents of each kind.
         seed: Random seed.
         out: Folder for the result.
@@ -176,6 +174,10 @@ def reproduce(
     if name not in EXPERIMENTS:
         hint = did_you_mean(name, EXPERIMENTS, "`etude reproduce --list` lists them.")
         raise UserError(f"There is no experiment {name!r}: {hint}")
+    if full and (quick or not EXPERIMENTS[name].cut):
+        raise UserError(
+            "--full does not go with --quick." if quick else f"Nothing of {name} is cut short."
+        )
     seeds = EXPERIMENTS[name].seeds if seeds is None else seeds
     if seeds < 2:
         raise UserError("--seeds must be at least 2, for there to be an interval.")
@@ -185,13 +187,15 @@ def reproduce(
 
     files_matter()
     folder = RunFolder.create(out, f"reproduce-{name}")
-    options, started = Options(quick, seeds, seed), time.monotonic()
+    options, started = Options(quick, seeds, seed, full), time.monotonic()
     result = reproduced(lambda: EXPERIMENTS[name].run(options, say), folder)
     write(result, name, options, folder, command_line())
     if not quick:
         print_verdicts(result.verdicts)
     for note in result.notes:
         say(f"Note: {note}")
+    if EXPERIMENTS[name].cut and not full:
+        say(f"Cut: {EXPERIMENTS[name].cut}")
     took = duration(time.monotonic() - started)
     say(f"{took}, {seeds} seeds. Figure and numbers: {folder.path}")
     if quick:
@@ -297,6 +301,9 @@ def play(
     from etude.cli.terminal import say
 
     say(play_run(run, out, episodes, seed, agent, greedy, show, seconds))
+
+
+app.command(inspect)
 
 
 @app.command

@@ -28,6 +28,11 @@ class Flags:
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
+def no_default(words: str = "") -> object:
+    """Of a flag whose default is no value: words for what happens then."""
+    return tyro.conf.arg(help_behavior_hint=f"(default: {words})" if words else "")
+
+
 def flags_of(settings: object, default_of: Callable[[str], str] = lambda name: "") -> object:
     """What tells tyro, in an annotation of `Flags`, that the flags are those of `settings`, an
     instance of a dataclass. Its values are the defaults; `default_of` has words for gaps."""

@@ -15,7 +15,7 @@ from etude.cli.progress import ProgressReport
 from etude.cli.terminal import PRINT, out, print_scores, say
 from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
-from etude.meta.discovery.run import start_maker
+from etude.meta.discovery.start import start_maker
 from etude.runs import estimates
 from etude.runs.folder import RunFolder
 from etude.runs.lifecycle import execute, start

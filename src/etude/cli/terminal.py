@@ -16,10 +16,12 @@ from etude.settings import Settings
 from etude.text import as_words, count, duration, figure, interval, speed
 
 if TYPE_CHECKING:
+    import numpy as np
     from jaxtyping import PyTree
 
     from etude.envs import Task
     from etude.experiments import Experiment, Verdict
+    from etude.inspection.inspect import Inspection
 
 Padding = tuple[int, int, int, int]
 
@@ -142,6 +144,27 @@ def print_experiments(experiments: "dict[str, Experiment]") -> None:
 def print_verdicts(verdicts: "list[Verdict]") -> None:
     rows = ((x.claim, figure(x.figure), interval(vars(x)), x.verdict) for x in verdicts)
     print_table(rows, "claim", "ours", "95% interval over seeds", "verdict")
+
+
+def print_inspection(found: "Inspection") -> None:
+    """Means over agents."""
+    sources = list(next(iter(found.probes.values())))
+    rows = ((name, *(figure(_mean(x[s])) for s in sources)) for name, x in found.probes.items())
+    print_table(rows, "R² on held-out episodes", *sources)
+    steps = [k for k in (0, 1, 2, 4, 8, 16, 32, 64) if k < len(found.horizon)]
+    rows = (
+        (head, *(figure(_mean(found.horizon[k, i])) for k in steps))
+        for i, head in enumerate(found.heads)
+    )
+    print_table(rows, "KL for a reward 1 larger, ahead by", *map(str, steps))
+    without = found.ablation.mean(axis=-1)
+    for i, head in enumerate(found.heads):
+        most = sorted(zip(without[:, i].tolist(), found.inputs, strict=True), reverse=True)[:6]
+        say(f"{head} changes most without: " + ", ".join(f"{x} ({figure(n)})" for n, x in most))
+
+
+def _mean(by_agent: "np.ndarray") -> float | None:
+    return float(by_agent.mean()) if bool((by_agent == by_agent).all()) else None
 
 
 def print_plan(about: str, settings: Settings, origins: dict[str, str]) -> None:

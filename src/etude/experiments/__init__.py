@@ -12,6 +12,7 @@ from etude.experiments.base import (
 FRODO = "Xu et al. 2020, arXiv 2007.08433, section 5"
 METAGRAD = "Xu, van Hasselt, Silver 2018, arXiv 1805.09801"
 ADAPTATION = "Stadie et al. 2018, arXiv 1803.01118"
+DISCO = "Oh et al. 2025, Nature 648"
 TABLES = "Duan et al. 2016, arXiv 1611.02779"
 
 # They are imported when they are run: a list of them should not have to wait for JAX.
@@ -49,6 +50,39 @@ EXPERIMENTS = {
     ),
     "rl2-mdps": Experiment(
         "RL² against classic strategies on MDPs.", f"{TABLES}, table 2", "tables:run_mdps", 3
+    ),
+    "disco-catch": Experiment(
+        "Disco103 on Catch, as released.", f"{DISCO}, released notebook", "disco:run_catch", 5
+    ),
+    "disco-meta-train": Experiment(
+        "A rule from nothing, as released.",
+        f"{DISCO}, released notebook",
+        "disco:run_meta_train",
+        3,
+    ),
+    "disco-window": Experiment(
+        "What a longer window buys, and one that slides.",
+        DISCO,
+        "disco_discovery:run_window",
+        3,
+        cut="1,600 agent updates where --full has 8,000, for 5 times as long.",
+    ),
+    "disco-ablations": Experiment(
+        "DiscoRL without its parts.",
+        f"{DISCO}, figure 3",
+        "disco_discovery:run_ablations",
+        3,
+        cut="200 meta-steps where --full has 800, for 4 times as long; the paper has Atari.",
+    ),
+    "disco-scaling": Experiment(
+        "More environments to discover a rule in.",
+        f"{DISCO}, figure 3",
+        "disco_discovery:run_scaling",
+        3,
+        cut="150 meta-steps where --full has 800, for 5 times as long; the paper has Atari.",
+    ),
+    "disco-predictions": Experiment(
+        "What y and z of Disco103 tell.", f"{DISCO}, figure 4", "disco:run_predictions", 3
     ),
 }
 

@@ -84,6 +84,11 @@ class Options:
     """A short version, which shows that everything works, not that the claims hold."""
     seeds: int
     seed: int
+    full: bool = False
+    """As long as the source has it, where ours is cut to about two hours on two cores."""
+
+    def size(self, quick: int, usual: int, full: int) -> int:
+        return quick if self.quick else full if self.full else usual
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +101,8 @@ class Experiment:
     """The function that runs it, as module:function of this package."""
     seeds: int = 10
     """How many there are unless one asks for others."""
+    cut: str = ""
+    """What is shorter than in the source, and what the whole would cost; empty if nothing is."""
 
     def run(self, options: Options, say: Say) -> Reproduction:
         module, _, function = self.home.partition(":")
@@ -146,7 +153,9 @@ def draw(reproduction: Reproduction, path: Path) -> None:
     rows = 1 if len(panels) < 4 else 2
     columns = -(-len(panels) // rows)
     with figure_file(path, (6.5 * columns, 4.5 * rows), (rows, columns)) as axes:
-        for ax, panel in zip(np.ravel(axes), panels, strict=True):
+        for ax in np.ravel(axes)[len(panels) :]:
+            ax.set_axis_off()
+        for ax, panel in zip(np.ravel(axes), panels, strict=False):
             for label, (x, values) in panel.lines.items():
                 draw_band(ax, x, values, label)
             if panel.bars:

@@ -36,6 +36,9 @@ class DiscoverConfig:
     random one."""
     size: Literal["tiny", "small", "paper"] = "tiny"
     """Size of a random rule's meta-network."""
+    rule_settings: str = ""
+    """Further settings of a random rule, with commas between: aux_cost=0,meta_rnn=false; `etude
+    rules` lists those of `disco`."""
     seed: int = 0
     """Random seed; the same seed on the same machine gives the same bits."""
 
@@ -103,6 +106,9 @@ class DiscoverConfig:
     """Weight of the updated policy's entropy in the meta-loss. Over a few updates, a confident
     policy always looks better; with 0.01 (the paper, with longer windows and lifetimes), rules
     found here make agents stop exploring too early."""
+    meta_value: bool = True
+    """Whether a value function is learned for the meta-loss; without, its advantages are discounted
+    returns up to the end of the validation rollout."""
     value_torso: tuple[int, ...] = (128,)
     """Widths of the meta-value network."""
     value_discount: float = 0.99
@@ -157,6 +163,11 @@ class DiscoverConfig:
         require_memory(self.memory, vars(self))
         if self.from_ is not None and self.size != DiscoverConfig.size:
             raise UserError(f"--size is for a random rule: {self.from_} has a size of its own.")
+        if self.from_ is not None and self.rule_settings:
+            raise UserError(
+                "--rule-settings is for a random rule: settings of another follow its name, as in "
+                "--from disco103:aux_cost=0."
+            )
         self._check_stride()
         if not self.env_names:
             raise UserError("--envs must name at least one environment.")

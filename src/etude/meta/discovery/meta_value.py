@@ -32,6 +32,9 @@ class MetaValueConfig:
     """λ of V-trace."""
     learning_rate: float = 3e-4
     """Step size of its optimiser, which has the form of the agent's."""
+    learn: bool = True
+    """Whether there are values at all: without, they are 0 and λ is 1, so that advantages are
+    discounted returns up to the end of a rollout."""
     max_update: float = 1.0
     """Where each entry of the optimiser's step is clipped, before the learning rate."""
 
@@ -85,8 +88,10 @@ class MetaValue(eqx.Module):
     def _evaluate(
         self, raw: Float[Array, "T1 B"], logits: Float[Array, "T1 B A"], rollout: Rollout
     ) -> Evaluation:
-        value, rho = signed_parabolic(raw), rollout.importance_ratio(logits[:-1])
-        discount, td_lambda = rollout.discount(self.config.discount), self.config.td_lambda
+        config, rho = self.config, rollout.importance_ratio(logits[:-1])
+        value = signed_parabolic(raw) if config.learn else jnp.zeros_like(raw)
+        discount, td_lambda = rollout.discount(config.discount), config.td_lambda
+        td_lambda = td_lambda if config.learn else 1.0
         estimate = vtrace(value, rollout.reward, discount, rho, td_lambda)
         td = estimate.target - value[:-1]
         return jax.lax.stop_gradient(Evaluation(value, td, estimate.advantage, rho))
@@ -101,7 +106,7 @@ class MetaValue(eqx.Module):
             raw = _raw_values(network, rollout)
             evaluation = self._evaluate(raw, logits, rollout)
             td = _observe(self.td, evaluation.td, rollout)
-            step = td.normalise(evaluation.td, subtract_mean=False)
+            step = td.normalise(evaluation.td, subtract_mean=False) * self.config.learn
             error = raw[:-1] - jax.lax.stop_gradient(raw[:-1] + step)
             loss = rollout.mean(0.5 * jnp.square(error))
             metrics = {

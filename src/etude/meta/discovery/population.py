@@ -91,6 +91,7 @@ class Group(abc.ABC):
             discount=self.config.value_discount,
             td_lambda=self.config.value_lambda,
             learning_rate=self.config.value_learning_rate,
+            learn=self.config.meta_value,
         )
 
     @property

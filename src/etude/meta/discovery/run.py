@@ -1,7 +1,7 @@
 """A discovery run from start to end: the population, the rule that learns, checks, the folder."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import ClassVar
 
@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.stages import Lowered
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from etude import envs, rules
 from etude.core.types import Metrics
-from etude.envs import Task
 from etude.errors import UserError
 from etude.meta.discovery.check import Check, Outcomes, score
 from etude.meta.discovery.config import DiscoverConfig
@@ -23,8 +22,8 @@ from etude.meta.discovery.report import describe, plot_discovery
 from etude.meta.discovery.rule_optimiser import RuleOptimiser
 from etude.meta.discovery.saved import read_config
 from etude.meta.discovery.seats import Seat
+from etude.meta.discovery.start import start_maker
 from etude.rules import Rule
-from etude.rules.disco.rule import Disco, DiscoConfig
 from etude.runs.folder import RunFolder
 from etude.runs.run import Outcome, Record, Result, Run
 from etude.training.host_run import HostRun
@@ -351,30 +350,3 @@ COUNTS = ("resets", "skipped")
 """Metrics that count from the start of the run."""
 HIDDEN = ("episodes", "episode_return", "over", *COUNTS)
 """Metrics that are shown in another form than their mean."""
-
-
-SIZES = {
-    "tiny": DiscoConfig(
-        prediction=32,
-        hidden=32,
-        rnn=16,
-        embedding=8,
-        channels=(16, 8),
-        pi_channels=16,
-        bins=61,
-        max_value=30.0,
-    ),
-    "small": DiscoConfig(
-        prediction=128, hidden=128, rnn=64, embedding=16, channels=(16, 2), pi_channels=16
-    ),
-    "paper": DiscoConfig(),
-}
-"""Sizes of the meta-network: for a laptop's minutes, for its hours, and the published one."""
-
-
-def start_maker(config: DiscoverConfig, tasks: Sequence[Task]) -> Callable[[PRNGKeyArray], Rule]:
-    """What makes the rule that a run starts from."""
-    if config.from_ is None:
-        return lambda key: Disco(SIZES[config.size], key=key)
-    forms = {str(task.observation) for task in tasks}
-    return rules.maker(config.from_, tasks[0].observation if len(forms) == 1 else None)

@@ -9,14 +9,39 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from etude.core.distributions import select_action
 from etude.core.nn import LSTM, MLP, Linear, LSTMState, chain
 from etude.core.returns import signed_log
 from etude.core.types import Rollout
 
-STATE_INPUTS = 23
+STATE_INPUTS = (
+    "π(a)",
+    "μ(a)",
+    "reward",
+    "goes on",
+    "v",
+    "next v",
+    "advantage",
+    "normalised advantage",
+    "π⁻(a)",
+    "y",
+    "next y",
+    "y⁻",
+    "next y⁻",
+    "z(a)",
+    "mean z",
+    "next mean z",
+    "max z",
+    "next max z",
+    "z⁻(a)",
+    "mean z⁻",
+    "next mean z⁻",
+    "max z⁻",
+    "next max z⁻",
+)
+"""What the network reads of each transition; the channels of the action blocks join them."""
 ACTION_INPUTS = 9
 OUTPUT_STD = 0.3
 
@@ -186,12 +211,15 @@ class MetaRNN(eqx.Module):
     def __call__(
         self,
         inputs: NetworkInputs,
-        y: Float[Array, "T B Y"],
+        y: Float[Array, "T B Y"] | None,
         extra: Float[Array, "T B"],
         state: LSTMState,
     ) -> LSTMState:
+        """The next state; `y` are the targets of the agent's y, if it has any."""
         features, _ = self.encoder(inputs, which=1)
-        (y_embedding,) = embed_distributions([self.encoder.y_net], y)
+        y_embedding = jnp.zeros_like(extra)
+        if y is not None:
+            (y_embedding,) = embed_distributions([self.encoder.y_net], y)
         outputs = jnp.stack([extra, y_embedding], axis=-1)
         # The mean goes before the linear layer, where it is the same and costs less.
         mean = inputs.rollout.mean(jnp.concatenate([features, outputs], axis=-1))
@@ -223,7 +251,7 @@ class MetaNetwork(eqx.Module):
         key: PRNGKeyArray,
     ):
         keys = iter(jax.random.split(key, 11))
-        features = STATE_INPUTS + 2 * channels[-1]
+        features = len(STATE_INPUTS) + 2 * channels[-1]
         self.encoder = Encoder(prediction, embedding, channels, key=next(keys))
         self.lstm = LSTM(features, hidden, key=next(keys))
         self.modulation = Linear(rnn, hidden, key=next(keys), std=1.0)
@@ -239,15 +267,38 @@ class MetaNetwork(eqx.Module):
         )
 
     def __call__(
-        self, inputs: NetworkInputs, rnn_state: LSTMState
-    ) -> tuple[ProposedTargets, LSTMState]:
-        """The targets (from the meta-RNN's state as it was) and the meta-RNN's next state."""
+        self, inputs: NetworkInputs, rnn_state: LSTMState | None, predictions: bool = True
+    ) -> tuple[ProposedTargets, LSTMState | None]:
+        """The targets (from the meta-RNN's state as it was) and the meta-RNN's next state; without
+        a state, nothing is remembered and nothing modulated. If agents make no `predictions`, the
+        meta-RNN does not read the targets for them."""
         features, by_action = self.encoder(inputs, which=0)
-        x = self.lstm.read_backward(features, inputs.rollout.segment_ends)
-        x = x * jnp.broadcast_to(self.modulation(rnn_state.hidden), x.shape)
-        y, z, extra = self.y_out(x), self.z_out(x), self.extra(x)[..., 0]
-        targets = ProposedTargets(self._policy(x, by_action), y, z)
+        targets, extra = self.propose(features, by_action, inputs.rollout.segment_ends, rnn_state)
+        if rnn_state is None:
+            return targets, None
+        y = targets.y if predictions else None
         return targets, self.rnn(inputs, y, extra, rnn_state)
+
+    def propose(
+        self,
+        features: Float[Array, "T B features"],
+        by_action: Float[Array, "T B A channels"],
+        ends: Bool[Array, "T B"],
+        rnn_state: LSTMState | None,
+    ) -> tuple[ProposedTargets, Float[Array, "T B"]]:
+        """The targets, and a number for the meta-RNN, from what the encoder makes of a rollout."""
+        x = self.lstm.read_backward(features, ends)
+        if rnn_state is not None:
+            x = x * jnp.broadcast_to(self.modulation(rnn_state.hidden), x.shape)
+        targets = ProposedTargets(self._policy(x, by_action), self.y_out(x), self.z_out(x))
+        return targets, self.extra(x)[..., 0]
+
+    @property
+    def input_names(self) -> list[str]:
+        """Of the features of a transition, in their order."""
+        channels = range(self.encoder.blocks[-1].w.shape[1])
+        kinds = ("mean over actions, channel {}", "taken action, channel {}")
+        return [*STATE_INPUTS, *(kind.format(i) for kind in kinds for i in channels)]
 
     def embed_y(self, y: Float[Array, "*batch Y"]) -> tuple[Array, ...]:
         return tuple(embed_distributions([self.encoder.y_net, self.rnn.encoder.y_net], y))

@@ -45,6 +45,12 @@ class DiscoConfig:
     """Bins of the categorical action value; an odd number."""
     max_value: float = 300.0
     """Largest squashed value covered by the bins."""
+    predictions: bool = True
+    """Whether agents predict y and z, and the rule reads and aims them."""
+    values: bool = True
+    """Whether agents learn action values, and the rule reads them and advantages."""
+    meta_rnn: bool = True
+    """Whether the rule remembers an agent's lifetime."""
     discount: float = 0.997
     """γ of the action values."""
     td_lambda: float = 0.95
@@ -114,11 +120,12 @@ class Disco(Rule[DiscoState, DiscoTargets]):
         )
 
     def heads(self, num_actions: int) -> Heads:
-        prediction, bins = self.config.prediction, self.config.bins
-        return Heads(
-            state={"pi": num_actions, "y": prediction},
-            action={"z": prediction, "q": bins, "p": num_actions},
-        )
+        config, state, action = self.config, {"pi": num_actions}, {"p": num_actions}
+        if config.predictions:
+            state["y"] = action["z"] = config.prediction
+        if config.values:
+            action["q"] = config.bins
+        return Heads(state=state, action=action)
 
     def init(self, agent: Agent) -> DiscoState:
         rnn = self.network.rnn.lstm.zero_state()
@@ -128,30 +135,50 @@ class Disco(Rule[DiscoState, DiscoTargets]):
     def targets(
         self, agent: Agent, state: DiscoState, rollout: Rollout
     ) -> tuple[DiscoTargets, DiscoState]:
-        online, target = self._read(agent, rollout), self._read(state.target, rollout)
-        values, advantage, td = self._estimate_values(online, target, state, rollout)
-        inputs = NetworkInputs(rollout, online, target, values)
-        proposed, rnn = self.network(inputs, state.rnn)
+        inputs, advantage, td = self.inputs(agent, state, rollout)
+        values = inputs.values
+        rnn = state.rnn if self.config.meta_rnn else None
+        proposed, rnn = self.network(inputs, rnn, self.config.predictions)
         decay = self.config.target_decay
         target_agent = jax.tree.map(lambda t, a: decay * t + (1.0 - decay) * a, state.target, agent)
+        rnn = state.rnn if rnn is None else rnn
         return DiscoTargets(proposed, values), DiscoState(keep(rnn), advantage, td, target_agent)
 
+    def inputs(
+        self, agent: Agent, state: DiscoState, rollout: Rollout
+    ) -> tuple[NetworkInputs, Moments, Moments]:
+        """What the meta-network reads, and the moments of advantages and TD errors afterwards."""
+        online, target = self._read(agent, rollout), self._read(state.target, rollout)
+        values, advantage, td = self._estimate_values(online, target, state, rollout)
+        return NetworkInputs(rollout, online, target, values), advantage, td
+
     def _read(self, agent: Agent, rollout: Rollout) -> Reading:
+        """What an agent does not predict reads as 0."""
+        config = self.config
+
         def summarise(predictions: Predictions):
-            q_logits = jax.lax.stop_gradient(predictions["q"])
-            q = categorical_mean(q_logits, self.config.max_value)
-            return self.network.embed_z(predictions["z"]), q
+            nothing = jnp.zeros_like(rollout.behaviour_logits[..., 0])
+            z, q = (nothing, nothing), nothing
+            if config.predictions:
+                z = self.network.embed_z(predictions["z"])
+            if config.values:
+                q = categorical_mean(jax.lax.stop_gradient(predictions["q"]), config.max_value)
+            return z, q
 
         embedding = agent.unroll(rollout)
         prediction = agent.predict(embedding)
         z, q = agent.predict_actions(agent.consider(embedding), summarise)
         z, q = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), (z, q))
-        return keep(Reading(prediction["pi"], self.network.embed_y(prediction["y"]), z, q))
+        y = jax.tree.map(lambda x: jnp.zeros_like(x[..., 0]), z)
+        if config.predictions:
+            y = self.network.embed_y(prediction["y"])
+        return keep(Reading(prediction["pi"], y, z, q))
 
     def _estimate_values(
         self, online: Reading, target: Reading, state: DiscoState, rollout: Rollout
     ) -> tuple[ValueEstimates, Moments, Moments]:
-        """Retrace with the target network's values under the online policy. No gradients."""
+        """Retrace with the target network's values under the online policy. No gradients; zeros if
+        no values are learned."""
         pi = jax.lax.stop_gradient(jax.nn.softmax(online.pi))
         value = jnp.sum(pi * online.q, axis=-1)
         target_value = jnp.sum(pi * target.q, axis=-1)
@@ -178,6 +205,8 @@ class Disco(Rule[DiscoState, DiscoTargets]):
             qv_advantage=qv_advantage,
             normalised_qv_advantage=moments.normalise(qv_advantage),
         )
+        if not self.config.values:
+            estimates = jax.tree.map(jnp.zeros_like, estimates)
         return jax.lax.stop_gradient((estimates, moments, td_moments))
 
     def loss(self, agent: Agent, targets: DiscoTargets, rollout: Rollout) -> Loss:
@@ -192,18 +221,20 @@ class Disco(Rule[DiscoState, DiscoTargets]):
         next_pi = jax.lax.stop_gradient(prediction["pi"][1:])
         goes_on = 1.0 - (rollout.terminal | rollout.seam).astype(embedding.dtype)
 
-        q_target = targets.values.q_target
-        losses = {
-            "pi_loss": kl_divergence(proposed.pi, state["pi"]),
-            "y_loss": kl_divergence(proposed.y, state["y"]),
-            "z_loss": kl_divergence(proposed.z, action["z"]),
-            "aux_loss": kl_divergence(next_pi, action["p"]) * goes_on,
-            "q_loss": two_hot_cross_entropy(action["q"], q_target, config.max_value),
-        }
-        costs = (config.pi_cost, config.y_cost, config.z_cost, config.aux_cost, config.value_cost)
-        first, *others = (cost * x for cost, x in zip(costs, losses.values(), strict=True))
-        spread = {"entropy": state["pi"], "y_entropy": state["y"], "z_entropy": action["z"]}
+        terms = {"pi_loss": (config.pi_cost, kl_divergence(proposed.pi, state["pi"]))}
+        spread = {"entropy": state["pi"]}
+        if config.predictions:
+            terms["y_loss"] = config.y_cost, kl_divergence(proposed.y, state["y"])
+            terms["z_loss"] = config.z_cost, kl_divergence(proposed.z, action["z"])
+            spread |= {"y_entropy": state["y"], "z_entropy": action["z"]}
+        terms["aux_loss"] = config.aux_cost, kl_divergence(next_pi, action["p"]) * goes_on
+        if config.values:
+            q_target = targets.values.q_target
+            q_loss = two_hot_cross_entropy(action["q"], q_target, config.max_value)
+            terms["q_loss"] = config.value_cost, q_loss
+        first, *others = (cost * x for cost, x in terms.values())
         entropies = {name: entropy(x) for name, x in jax.lax.stop_gradient(spread).items()}
+        losses = {name: x for name, (_, x) in terms.items()}
         metrics = {name: rollout.mean(x) for name, x in (losses | entropies).items()}
         return sum(others, first), metrics
 
@@ -211,12 +242,15 @@ class Disco(Rule[DiscoState, DiscoTargets]):
         self, targets: DiscoTargets, state: DiscoState, rollout: Rollout
     ) -> Float[Array, ""]:
         proposed = targets.proposed
-        means = sum(jnp.square(jnp.mean(rollout.mean(x))) for x in jax.tree.leaves(proposed))
+        aims = proposed if self.config.predictions else proposed.pi
+        means = sum(jnp.square(jnp.mean(rollout.mean(x))) for x in jax.tree.leaves(aims))
         target_pi = jax.lax.stop_gradient(state.target.logits(rollout)[:-1])
         distance = rollout.mean(kl_divergence(target_pi, proposed.pi))
         return self.config.target_mean_cost * means + self.config.target_kl_cost * distance
 
     def agent_cost(self, agent: Agent, rollout: Rollout) -> Float[Array, ""]:
+        if not self.config.predictions:
+            return jnp.zeros(())
         embedding = agent.unroll(rollout)
         y = agent.predict(embedding)["y"]
         z = agent.predict_action(agent.consider(embedding[:-1]), rollout.action)["z"]
