@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GRACE = 25.0
 WORKING = 2.0
 """Seconds into its work at which a run is ended at the latest."""
-LIMIT = 600.0
+LIMIT = 3600.0
 """Seconds after which a process that should have ended has failed to."""
 
 CATCH = "--env catch:rows=4,columns=3 --torso 16 --batch 8 --rollout 4 "
@@ -39,7 +39,7 @@ KINDS = {
     "train, with memory": f"train --rule actor_critic --memory gru {CATCH} --steps 150000",
     "online, FRODO": f"train --rule frodo {CATCH} --inner-updates 2 --steps 80000",
     "discover": "discover --envs catch:rows=3,columns=3 --agents 2 --batch 4 --rollout 4 --torso 8 "
-    "--size tiny --inner-updates 2 --meta-steps 200 --check-every 100 --check-updates 5 "
+    "--from metagrad --inner-updates 2 --meta-steps 200 --check-every 100 --check-updates 5 "
     "--check-seeds 2 --log-every 5",
     "adapt, MAML": "adapt --algo maml --tasks bandit:arms=2,pulls=4 --torso 8 --batch 8 "
     "--test-tasks 8 --steps 400000",

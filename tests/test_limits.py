@@ -4,6 +4,7 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from etude import envs, plugins
@@ -11,6 +12,7 @@ from etude.adaptation.config import AdaptConfig
 from etude.adaptation.run import AdaptRun, judged
 from etude.api import train
 from etude.errors import UserError
+from etude.meta.discovery.check import Outcome
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.run import DiscoveryRun
 from etude.runs import estimates, failing
@@ -135,3 +137,13 @@ def test_when_memory_runs_out_the_setting_that_costs_it_is_named():
         failing.explained(run, 3, 2),
     ):
         raise ended
+
+
+# --- Tables that compare --------------------------------------------------------------------------
+
+
+def test_the_same_rule_on_the_same_seeds_gains_exactly_nothing():
+    returns = np.array([0.1, 0.7, np.nan, -0.3])
+    assert Outcome(returns).minus(Outcome(returns)).describe() == {"mean": 0, "low": 0, "high": 0}
+    better = Outcome(np.array([1.0, 2.0])).minus(Outcome(np.array([0.5, 1.5]))).describe()
+    assert better == {"mean": 0.5, "low": 0.5, "high": 0.5}

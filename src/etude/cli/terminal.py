@@ -59,13 +59,23 @@ def print_discovery(summary: Record, folder: RunFolder) -> None:
     if check := summary["final_check"]:
         say("Fresh agents, all on the same seeds, which had no part in the choice of the rule:")
         rows = [
-            (escape(env), *(figure(x["mean"]) for x in by.values()), interval(by["rule kept"]))
+            (
+                escape(env),
+                *(figure(x["mean"]) for x in by.values()),
+                interval(by["rule kept"]),
+                _gain(check.get("gain", {}).get(env)),
+            )
             for env, by in results.of_discovery(check)
         ]
-        print_table(rows, "fresh agents in", *results.JUDGED.values(), "95% interval of rule kept")
+        columns = "95% interval of rule kept", "kept − first, by seed (95% interval)"
+        print_table(rows, "fresh agents in", *results.JUDGED.values(), *columns)
     say(f"Time: {duration(summary['seconds'])}, {summary['environment_steps']:,} steps.")
     say(f"The rule of meta-step {summary['best_meta_step']:,} is kept. Use it with:")
     say(f"  etude train --rule {folder.path}")
+
+
+def _gain(score: Record | None) -> str:
+    return "–" if score is None else f"{figure(score['mean'])} ({interval(score)})"
 
 
 def print_scores(scores: Record) -> None:

@@ -81,6 +81,8 @@ class FinalCheck(TypedDict):
     start: Scores
     baseline: Scores
     untrained: Scores
+    gain: NotRequired[Scores]
+    """Of the rule that was kept, over the one at the start, seed by seed."""
 
 
 class Check(FinalCheck):

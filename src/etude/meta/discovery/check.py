@@ -39,6 +39,10 @@ class Outcome:
         """Over the seeds that saw an episode end; NaN if none did."""
         return float(self._seen.mean()) if len(self._seen) else float("nan")
 
+    def minus(self, other: "Outcome") -> "Outcome":
+        """How much better agents did than others, seed by seed: of the same rule, exactly 0."""
+        return Outcome(self.returns - other.returns)
+
     def describe(self) -> dict[str, float | None]:
         if not len(self._seen):
             return {"mean": None, "low": None, "high": None}

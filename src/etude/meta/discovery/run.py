@@ -198,9 +198,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         checked = not np.isneginf(state.best_score)
         final_check = None
         if self.check is not None and checked and outcome.done >= self.updates:
-            final_check = _described(
-                {"returns": self.check(state.best, fresh=True)} | self._references(fresh=True)
-            )
+            final_check = _described(self._judged(state.best))
         return {
             "envs": self.config.env_names,
             "agents": self.config.agents,
@@ -299,6 +297,14 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         assert self.check is not None
         start, baseline = self.check(self.start, fresh), self.check.baseline(fresh)
         return {"start": start, "baseline": baseline, "untrained": self.check.untrained(fresh)}
+
+    def _judged(self, rule: Rule) -> dict[str, Outcomes]:
+        """A rule and what it is compared with on fresh seeds, the same for all, and what has been
+        gained since the start."""
+        assert self.check is not None
+        kept, others = self.check(rule, fresh=True), self._references(fresh=True)
+        gain = {name: x.minus(others["start"][name]) for name, x in kept.items()}
+        return {"returns": kept, "gain": gain} | others
 
     def score(self, outcomes: Outcomes) -> np.float32:
         """What rules are compared by: how their agents do in the population's environments."""
