@@ -1,5 +1,6 @@
 """Comparisons: what is planned, what is refused, what the results say, and a small real one."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ from etude.comparing.suites import Entry, find_entries
 from etude.envs.catalogue import require_known
 from etude.errors import UserError
 from etude.text import interval
+from etude.training.config import TrainRequest
+from etude.training.planning import plan_named
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
@@ -132,6 +135,22 @@ def test_no_two_cells_share_a_folder():
     names = [folder_name(*pair) for pair in pairs]
     assert len(set(names)) == len(names) and all(len(x) < 150 and "/" not in x for x in names)
     assert folder_name("bandit", "ppo") == "bandit--ppo"
+
+
+def test_each_rule_gets_the_file_of_settings_that_is_for_it(tmp_path):
+    def settings(rule: str, rate: float) -> str:
+        path = tmp_path / f"{rule}.json"
+        layer = {"envs": ["*"], "training": {"learning_rate": rate}}
+        path.write_text(json.dumps({"format": 1, "rule": rule, "layers": [layer]}))
+        return str(path)
+
+    both = ",".join([settings("ppo", 0.5), settings("actor_critic", 0.25)])
+    config = CompareConfig(rules="ppo,actor_critic:discount=0.9,policy_gradient", preset=both)
+    rates = [x.plan.learning_rate for x in plan_cells(config, find_entries("catch"))]
+    usual = TrainRequest(rule="policy_gradient", env="catch")
+    assert rates == [0.5, 0.25, plan_named(usual).plan.learning_rate]
+    with pytest.raises(UserError, match="for none of the rules: ppo"):
+        plan_cells(dataclasses.replace(config, rules="ppo"), find_entries("catch"))
 
 
 def test_cells_that_have_begun_need_no_preset_any_more(tmp_path):

@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 
 from etude.comparing.config import CompareConfig
 from etude.comparing.suites import Entry
-from etude.settings import Settings
+from etude.errors import UserError
+from etude.rules.names import kind_named
+from etude.settings import Settings, split_spec
 from etude.training.config import TrainPlan, TrainRequest
 from etude.training.planning import plan_named
+from etude.training.presets.files import LAPTOP, PAPER, find
 
 MOST_CHARACTERS = 100
 """Of a folder's name."""
@@ -72,6 +75,7 @@ def _row(config: CompareConfig, entry: Entry, begun: Begun) -> list[Cell]:
 
 
 def _plan_row(config: CompareConfig, entry: Entry) -> list[Cell]:
+    _require_used(config)
     cells = [Cell(entry, rule, _plan(config, entry, rule)) for rule in config.rule_names]
     if config.equal != "updates":
         return cells
@@ -79,8 +83,23 @@ def _plan_row(config: CompareConfig, entry: Entry) -> list[Cell]:
     return [cells[0], *(_with_updates(config, cell, number) for cell in cells[1:])]
 
 
+def _preset_for(config: CompareConfig, rule: str) -> str:
+    """The first of the presets that is for a rule; that of a laptop if none is."""
+    own = (split_spec(rule)[0], kind_named(rule))
+    fitting = (x for x in config.presets if x in (LAPTOP, PAPER) or find(x).suits(*own))
+    return next(fitting, LAPTOP)
+
+
+def _require_used(config: CompareConfig) -> None:
+    """Refuses files of settings for rules that are not compared."""
+    used = {_preset_for(config, rule) for rule in config.rule_names}
+    if idle := [x for x in config.presets if x not in used]:
+        raise UserError(f"--preset {idle[0]} is for none of the rules: {config.rules}.")
+
+
 def _plan(config: CompareConfig, entry: Entry, rule: str, steps: int | None = None) -> TrainPlan:
-    settings: Settings = dict(seeds=config.seeds, seed=config.seed, preset=config.preset)
+    preset = _preset_for(config, rule)
+    settings: Settings = dict(seeds=config.seeds, seed=config.seed, preset=preset)
     settings |= dict(eval_episodes=config.eval_episodes, max_seconds=config.seconds)
     request = TrainRequest(
         env=entry.env, rule=rule, steps=steps or config.steps, **settings | entry.settings

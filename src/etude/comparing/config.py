@@ -36,7 +36,8 @@ class CompareConfig:
     """Episodes that each trained agent is evaluated in, once with actions sampled and once with the
     likeliest ones."""
     preset: str = "laptop"
-    """As of etude train: what settings are if nothing else says."""
+    """As of etude train: what settings are if nothing else says. Files of settings, as etude tune
+    writes them, may be several with commas between: each rule gets the one that is for it."""
 
     def __post_init__(self):
         check(self, count="steps seeds eval_episodes", seed="seed", cost="seconds")
@@ -56,3 +57,7 @@ class CompareConfig:
     @property
     def rule_names(self) -> list[str]:
         return split_specs(self.rules)
+
+    @property
+    def presets(self) -> list[str]:
+        return self.preset.split(",")
