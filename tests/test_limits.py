@@ -16,6 +16,7 @@ from etude.meta.discovery.check import Outcome
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.run import DiscoveryRun
 from etude.runs import estimates, failing
+from etude.stats import t_interval
 from etude.text import size
 from etude.training.config import TrainRequest
 from etude.training.planning import plan_named
@@ -147,3 +148,9 @@ def test_the_same_rule_on_the_same_seeds_gains_exactly_nothing():
     assert Outcome(returns).minus(Outcome(returns)).describe() == {"mean": 0, "low": 0, "high": 0}
     better = Outcome(np.array([1.0, 2.0])).minus(Outcome(np.array([0.5, 1.5]))).describe()
     assert better == {"mean": 0.5, "low": 0.5, "high": 0.5}
+
+
+def test_an_interval_of_values_too_large_for_their_squares_is_infinite():
+    """A file may hold such; found by `make fuzz`."""
+    mean, low, high = t_interval(np.array([1e308, -1e308]))
+    assert (mean, low, high) == (0.0, -np.inf, np.inf)

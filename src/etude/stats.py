@@ -34,11 +34,13 @@ def bootstrap_interval(
 
 def t_interval(values: np.ndarray, level: float = 0.95) -> Interval:
     """The mean of a few values (along the last axis) and Student's interval: that of a bootstrap
-    would be far too narrow. One value is its own interval."""
+    would be far too narrow. One value is its own interval; of values so large that their squares
+    are none, it is infinite."""
     values = np.asarray(values, float)
-    number, mean = values.shape[-1], np.asarray(values.mean(axis=-1))
-    if number == 1:
-        return mean, mean, mean
-    error = values.std(axis=-1, ddof=1) / np.sqrt(number)
-    reach = float(stdtrit(number - 1, 0.5 + level / 2)) * error
-    return mean, np.asarray(mean - reach), np.asarray(mean + reach)
+    with np.errstate(over="ignore", invalid="ignore"):
+        number, mean = values.shape[-1], np.asarray(values.mean(axis=-1))
+        if number == 1:
+            return mean, mean, mean
+        error = values.std(axis=-1, ddof=1) / np.sqrt(number)
+        reach = float(stdtrit(number - 1, 0.5 + level / 2)) * error
+        return mean, np.asarray(mean - reach), np.asarray(mean + reach)
