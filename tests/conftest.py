@@ -26,6 +26,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from etude import plugins
+
 settings.register_profile(
     "etude",
     deadline=None,  # the first example of a shape compiles
@@ -50,6 +52,17 @@ def one_loop():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("etude.meta.gradient.FEW", 0)
         yield
+
+
+@pytest.fixture(autouse=True)
+def trusts_nothing():
+    """What a command called in this process was told to trust ends with the test."""
+    named = set(plugins._NAMED)
+    token = plugins._TRUSTS.set(False)
+    yield
+    plugins._TRUSTS.reset(token)
+    plugins._NAMED.clear()
+    plugins._NAMED.update(named)
 
 
 @pytest.fixture

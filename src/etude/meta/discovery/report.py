@@ -93,7 +93,7 @@ def _draw_panel(ax: Any, steps: list[int], records: Records, panel: Panel) -> No
         if any(r.get(name) is not None for r in records):
             values = np.array([r.get(name) for r in records], float)
             ax.plot(steps, values, label=name.replace("_", " "))
-    if panel.log and ax.lines:
+    if panel.log and any((np.asarray(x.get_ydata(), float) > 0).any() for x in ax.lines):
         ax.set_yscale("log")
     ax.set_title(panel.about, fontsize="medium")
     tidy(ax, "meta-steps", "")
