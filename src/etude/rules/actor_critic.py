@@ -1,6 +1,7 @@
 """V-trace actor-critic (IMPALA, arXiv 1802.01561): the hand-made baseline."""
 
 import dataclasses
+import math
 from typing import ClassVar
 
 import equinox as eqx
@@ -13,7 +14,7 @@ from etude.core.distributions import entropy, log_prob
 from etude.core.moments import Moments
 from etude.core.returns import categorical_mean, two_hot_cross_entropy, vtrace
 from etude.core.rule import Loss, Rule
-from etude.core.types import Rollout
+from etude.core.types import Predictions, Rollout
 from etude.ranges import DISCOUNT, ENTROPY_COST, TRACE, VALUE_COST, Choice, Ranges
 from etude.settings import check, is_odd_bins, require
 
@@ -35,6 +36,9 @@ class ActorCriticConfig:
     """Largest squashed value covered by the bins."""
     normalise: bool = True
     """Whether advantages are centred and scaled by their running moments."""
+    relative_entropy: bool = False
+    """Whether the bonus counts entropy as a share of its maximum, log A, so that one weight suits
+    any number of actions."""
     bootstrap: bool = True
     """Whether returns are bootstrapped from the value of a rollout's last state; if not, rewards
     after the rollout count as 0."""
@@ -82,25 +86,46 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         state: Moments,
         rollout: Rollout,
         discount: Float[Array, "T B"],
-        td_lambda: float | Float[Array, "T B"],
+        td_lambda: float | Array,
+        shift: Array | None = None,
     ) -> tuple[ActorCriticTargets, Moments]:
-        """The targets for any γ and λ; apart from these, all they come from is constant."""
+        """The targets for any γ and λ (which may be in two parts, see `vtrace`); apart from these,
+        all they come from is constant."""
         prediction = jax.lax.stop_gradient(agent.predict(agent.unroll(rollout)))
-        value, bins = prediction["value"], self.config.bins
-        value = categorical_mean(value, self.config.max_value) if bins else value[..., 0]
-        if not self.config.bootstrap:
-            value = value.at[-1].set(0.0)
+        value = self.values(prediction)
         rho = rollout.importance_ratio(prediction["pi"][:-1])
-        estimate = vtrace(value, rollout.reward, discount, rho, td_lambda)
+        estimate = vtrace(value, rollout.reward, discount, rho, td_lambda, shift)
         advantage = estimate.advantage
         state = state.update(rollout.mean(advantage), rollout.mean(advantage**2))
         if self.config.normalise:
             advantage = state.normalise(advantage)
         return ActorCriticTargets(estimate.target, advantage), state
 
+    def values(self, prediction: Predictions) -> Float[Array, "T1 B"]:
+        """What the agent says each state is worth."""
+        value, bins = prediction["value"], self.config.bins
+        value = categorical_mean(value, self.config.max_value) if bins else value[..., 0]
+        return value if self.config.bootstrap else value.at[-1].set(0.0)
+
+    def entropy_weight(self, num_actions: int) -> float:
+        """Of the bonus, per nat."""
+        most = math.log(num_actions) if self.config.relative_entropy and num_actions > 1 else 1.0
+        return self.config.entropy_cost / most
+
     def loss(self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout) -> Loss:
-        config = self.config
         prediction = agent.predict(agent.unroll(rollout))
+        weight = self.entropy_weight(rollout.num_actions)
+        return self.loss_of(prediction, targets, rollout, weight)
+
+    def loss_of(
+        self,
+        prediction: Predictions,
+        targets: ActorCriticTargets,
+        rollout: Rollout,
+        entropy_weight: float | Float[Array, ""],
+    ) -> Loss:
+        """The loss of what an agent predicts on the rollout."""
+        config = self.config
         logits, output = prediction["pi"][:-1], prediction["value"][:-1]
         pi_loss = -targets.advantage * log_prob(logits, rollout.action)
         if config.bins:
@@ -108,7 +133,7 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         else:
             value_loss = 0.5 * jnp.square(output[..., 0] - targets.value)
         bonus = entropy(logits)
-        total = pi_loss + config.value_cost * value_loss - config.entropy_cost * bonus
+        total = pi_loss + config.value_cost * value_loss - entropy_weight * bonus
         metrics = {"pi_loss": pi_loss, "value_loss": value_loss, "entropy": bonus}
         return total, {name: rollout.mean(x) for name, x in metrics.items()}
 
