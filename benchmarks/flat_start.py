@@ -1,12 +1,13 @@
-"""Why Disco103 is flat at first: variants of its start on Catch 5×5 with a small network.
+"""Why Disco103 is flat at first: variants of its start on Catch with a small network.
 
     ETUDE_WEIGHTS_DIR=… python -m benchmarks.flat_start [variant …] [--updates 800] [--seeds 3]
 
-Each variant is trained from the same seeds. Told is after how many updates the return of the last
-100 episodes first passes −0.4, 0 and 0.9, per seed; then, every so many updates, what the
-agents did and how far the policy's target is from the policy. `--list` says what the variants are.
-A variant may have a first phase, in which some losses are turned off, and may start with the state
-of the meta-RNN of an agent that was trained before. The updates of a first phase count separately.
+Each variant is trained from the same seeds, by default on 5×5. Told is after how many updates the
+return of the last 100 episodes first passes −0.4, 0 and 0.9, per seed; then, every so many updates,
+what the agents did and how far the policy's target is from the policy. `--list` says what the
+variants are. A variant may have a first phase, in which some losses are turned off, and may start
+with the state of the meta-RNN of agents that were trained before. The updates of a first phase
+count separately.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ from etude.training.iteration import Training, TrainState, seed_keys
 from etude.training.presets import resolve
 
 NETWORK: dict[str, Any] = dict(torso=(64,), model=32, head=32)
-PLAN = dict(env="catch:rows=5,columns=5", batch=32, rollout=8, replay_share=0.9375, **NETWORK)
+PLAN = dict(batch=32, rollout=8, replay_share=0.9375, **NETWORK)
 LEVELS = -0.4, 0.0, 0.9
 SHOWN = "pi_loss", "entropy", "y_loss", "y_entropy", "z_loss", "z_entropy", "q_loss", "aux_loss"
 
@@ -53,6 +54,7 @@ VARIANTS = {
     "max-update": Variant("steps of Adam clipped to ± 0.3", dict(max_update=0.3)),
     "on-policy": Variant("no replay: 32 environments", dict(replay_share=0.0)),
     "half-replay": Variant("replay share 0.5: 16 environments", dict(replay_share=0.5)),
+    "batch-8": Variant("batches of 8, of which 1 is new", dict(batch=8, replay_share=0.875)),
     "batch-128": Variant("batches of 128, of which 8 are new", dict(batch=128)),
     "q-first": Variant("q alone learns for a while", first=f"pi_cost=0,{ALONE}"),
     "yz-first": Variant("y and z alone learn for a while", first="pi_cost=0,value_cost=0"),
@@ -60,6 +62,8 @@ VARIANTS = {
     "warm-rnn": Variant("the meta-RNN's state of trained agents", warm=("rnn",)),
     "warm-moments": Variant("moments of trained agents", warm=("advantage", "td")),
     "small-q": Variant("q starts near 0 for all", small=("q",)),
+    "peaked-q": Variant("q starts as a peak around 0", dict(value_peak=0.5)),
+    "peaked-q-3e-3": Variant("the same with 3e-3", dict(learning_rate=3e-3, value_peak=0.5)),
     "small-z": Variant("z starts near the uniform distribution", small=("z",)),
     "q-cost": Variant("the loss of q weighs 2 instead of 0.2", dict(rule="disco103:value_cost=2")),
 }
@@ -68,6 +72,7 @@ VARIANTS = {
 @dataclasses.dataclass(frozen=True)
 class Options:
     variants: tyro.conf.Positional[tuple[str, ...]] = ()
+    env: str = "catch:rows=5,columns=5"
     updates: int = 800
     first_phase: int = 300
     """Updates of the first phase, where there is one."""
@@ -89,8 +94,9 @@ class Look(NamedTuple):
     """Means over seeds and the updates since the last look."""
 
 
-def planned(variant: Variant, seeds: int) -> TrainPlan:
-    settings = dict(rule="disco103", learning_rate=1e-2, seeds=seeds) | PLAN | dict(variant.plan)
+def planned(variant: Variant, options: Options) -> TrainPlan:
+    settings = dict(env=options.env, seeds=options.seeds, rule="disco103", learning_rate=1e-2)
+    settings |= PLAN | dict(variant.plan)
     return resolve(TrainRequest(**settings), "disco")
 
 
@@ -132,7 +138,7 @@ def shrunk(states: TrainState, heads: tuple[str, ...]) -> TrainState:
 
 def warmed(states: TrainState, parts: tuple[str, ...], options: Options) -> TrainState:
     """With parts of the rule's state as they are when the agents of `base` are trained."""
-    plan = planned(VARIANTS["base"], options.seeds)
+    plan = planned(VARIANTS["base"], options)
     training, rule = Training.create(envs.make(plan.env), plan), rule_of(plan)
     *_, (old, _) = looks(
         training, rule, started(training, rule, options), options.updates, options.updates
@@ -148,7 +154,7 @@ def warmed(states: TrainState, parts: tuple[str, ...], options: Options) -> Trai
 
 def tell(name: str, options: Options) -> None:
     variant = VARIANTS[name]
-    plan = planned(variant, options.seeds)
+    plan = planned(variant, options)
     training, rule = Training.create(envs.make(plan.env), plan), rule_of(plan)
     states = shrunk(started(training, rule, options), variant.small)
     if variant.first:
