@@ -27,13 +27,16 @@ from etude.experiments import (
     metagrad,
     tables,
     trainings,
-    write,
 )
 from etude.experiments.base import at_the_end
+from etude.experiments.fingerprint import Fingerprint
 from etude.experiments.frodo import after_a_switch, compared
+from etude.experiments.results import Begun
 from etude.experiments.trainings import Trained, Training, train_all
+from etude.experiments.written import write
 from etude.runs.folder import RunFolder
 
+BEGUN = Begun(Fingerprint("1" * 12, "2" * 12), None, 0.0, 0.0)
 QUICK = Options(quick=True, seeds=2, seed=0)
 
 
@@ -120,7 +123,7 @@ def check(result: Reproduction, name: str, path: Path) -> None:
             assert len(x) == len(values) and np.isfinite(values).any()
         assert all(np.isfinite(values).all() for values in panel.bars.values())
     path.mkdir(exist_ok=True)
-    write(result, name, QUICK, RunFolder(path))
+    write(result, name, QUICK, RunFolder(path), BEGUN)
     assert (path / "figure.png").read_bytes()[:4] == b"\x89PNG"
     document = json.loads((path / "summary.json").read_text())
     assert document["quick"] and document["verdicts"] == []  # a short version proves nothing
