@@ -160,6 +160,6 @@ def _parsed(path: Path) -> tuple[ast.Module, dict[int, str]]:
 def _docstrings(tree: ast.Module) -> Iterator[range]:
     """Strings that are statements: those of modules, classes and functions, and of fields."""
     for node in ast.walk(tree):
-        is_constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if is_constant and isinstance(node.value.value, str):
-            yield _span(node)
+        match node:
+            case ast.Expr(value=ast.Constant(value=str())):
+                yield _span(node)

@@ -83,7 +83,7 @@ def _overview(found: list[Entry]) -> str:
         told = [verdict["verdict"] for verdict in x.result["verdicts"]]
         numbers = [str(told.count(word) or "") for word in VERDICTS]
         rows.append((f"[`{x.name}`](#{x.name})", x.experiment.source, *numbers, x.stale.strip()))
-    spent = sum(x.result["spent"]["cpu_seconds"] for x in found if x.result is not None)
+    spent = sum((x.result["spent"]["cpu_seconds"] for x in found if x.result is not None), 0.0)
     total = f"\nAll of it took {duration(spent)} of one core.\n"
     return f"## All experiments\n\n{table(('experiment', 'source', *VERDICTS, ''), rows)}{total}"
 
@@ -161,4 +161,4 @@ def _left(found: list[Entry]) -> Iterator[tuple[str, str, str]]:
 
 
 def _about(minutes: int) -> str:
-    return duration(60 * minutes) if minutes else "not known"
+    return duration(60.0 * minutes) if minutes else "not known"
