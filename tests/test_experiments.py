@@ -23,6 +23,8 @@ from etude.experiments import (
     Reproduction,
     Verdict,
     adaptation,
+    classic,
+    exploring,
     frodo,
     metagrad,
     tables,
@@ -40,7 +42,13 @@ BEGUN = Begun(Fingerprint("1" * 12, "2" * 12), None, 0.0, 0.0)
 QUICK = Options(quick=True, seeds=2, seed=0)
 
 
-OF_TRAININGS = [x for x, y in EXPERIMENTS.items() if y.home.startswith(("adaptation", "tables"))]
+SAME = ("mazes-20", "explore-medium", "explore-few")
+"""As others are, but for a number."""
+OF_TRAININGS = [
+    name
+    for name, x in EXPERIMENTS.items()
+    if x.home.startswith(("adaptation", "exploring", "tables")) and name not in SAME
+]
 
 
 OF_DISCO = [x for x, y in EXPERIMENTS.items() if y.home.startswith("disco")]
@@ -51,7 +59,7 @@ frodo_on_catch, frodo_errors = map(functools.cache, (frodo.frodo_on_catch, frodo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() - {*OF_TRAININGS, *OF_DISCO}))
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() - {*OF_TRAININGS, *OF_DISCO, *SAME}))
 def test_the_short_version_runs(name, tmp_path, monkeypatch):
     monkeypatch.setattr(frodo, "frodo_on_catch", frodo_on_catch)
     monkeypatch.setattr(frodo, "frodo_errors", frodo_errors)
@@ -105,12 +113,15 @@ def flat_curve(self: Trained) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("name", OF_TRAININGS)
 def test_trainings_are_judged(name, tmp_path, monkeypatch):
     """As if they had been done. How they are done is tested below."""
-    for module in (adaptation, tables):
+    for module in (adaptation, exploring, tables):
         monkeypatch.setattr(module, "train_all", untrained)
-    monkeypatch.setattr(adaptation, "FRESH_TASKS", 8)
-    monkeypatch.setattr(adaptation, "measured", functools.cache(adaptation.measured))
-    monkeypatch.setattr(tables, "WIDTHS", (0.1,))
-    monkeypatch.setattr(tables, "BANDITS", {(10, 5): tables.BANDITS[10, 5]})
+    measured = functools.cache(adaptation.measured)
+    for module in (adaptation, exploring):
+        monkeypatch.setattr(module, "FRESH_TASKS", 8)
+        monkeypatch.setattr(module, "measured", measured)
+    for rows in ("BANDITS", "MDPS", "MAML"):
+        monkeypatch.setattr(tables, rows, dict(list(getattr(tables, rows).items())[:1]))
+    monkeypatch.setattr(exploring, "CANDIDATES", {x: {"as it is": {}} for x in exploring.NAMES})
     monkeypatch.setattr(Trained, "curve", flat_curve)
     check(EXPERIMENTS[name].run(QUICK, print), name, tmp_path)
 
@@ -282,8 +293,33 @@ def test_figures_are_compared_with_those_printed():
     error = 1.96 * 10.0 / np.sqrt(1000)  # of the printed mean
     for off, holds in ((0.0, True), (error + 0.04, True), (error + 0.2, False)):
         for sign in (-1, 1):
-            ours = tables.Totals(by_seed=100.0 + sign * off + spread, deviation=10.0)
-            assert tables.classic("here", "UCB1", ours, 100.0).holds == holds
+            ours = classic.Totals(by_seed=100.0 + sign * off + spread, deviation=10.0)
+            assert classic.verdict("here", "UCB1", ours, 100.0).holds == holds
+
+
+def test_a_trial_of_maml_is_all_of_its_parts():
+    inner = jnp.array([[[1.0], [2.0]], [[3.0], [4.0]]])
+    assert float(tables.total(inner, jnp.array([[10.0], [20.0]]))) == (13.0 + 27.0) / 2
+
+
+def test_every_algorithm_has_as_many_settings_to_choose_from():
+    assert {len(x) for x in exploring.CANDIDATES.values()} == {5}
+    assert exploring.CANDIDATES.keys() == exploring.NAMES.keys()
+    for label, candidates in exploring.CANDIDATES.items():
+        for settings in candidates.values():
+            exploring.config(label, settings, QUICK).filled()
+
+
+def test_revisions_are_chosen_on_other_seeds():
+    seen = []
+
+    def score(options, revision):
+        seen.append(options.seed)
+        return np.array([revision.revise == 0.3 and not revision.revise_fades, 0.0], float)
+
+    best, found = frodo.chosen(dataclasses.replace(QUICK, quick=False), score)
+    assert best == (0.3, False) and len(found) == 9
+    assert set(seen) == {frodo.AWAY}
 
 
 @pytest.mark.slow

@@ -341,7 +341,6 @@ def test_sizes_and_tiles_are_settings():
         (dict(teleporters=3), "0 or 2 teleporters"),
         (dict(doors=1), "Doors need keys"),
         (dict(ice=-1), "ice must be 0 or more"),
-        (dict(observe="smells"), "symbols or pixels"),
     ],
 )
 def test_boards_that_cannot_be_drawn_get_a_sentence(settings, words):
