@@ -37,7 +37,7 @@ def run(options: Options, say: Say) -> Reproduction:
 def learned(level: str, options: Options) -> tuple[Line, np.ndarray]:
     """The curve on tasks of a level, one per seed, and the return at the end on each."""
     task = envs.make_jax(f"krazy_world:level={level}")
-    settings = LEARNING | dict(steps=2000 if options.quick else STEPS)
+    settings: Settings = LEARNING | dict(steps=2000 if options.quick else STEPS)
     curves, ends = [], []
     for key in jax.random.split(jax.random.key(options.seed), options.seeds):
         own = dataclasses.replace(task, params=task.env.sample_task(key))  # type: ignore[attr-defined]

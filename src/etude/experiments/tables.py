@@ -143,7 +143,7 @@ def run_maml(options: Options, say: Say) -> Reproduction:
 
 
 def maml_trials(arms: int, pulls: int, options: Options) -> AdaptConfig:
-    settings = MAML_SETTINGS | dict(seed=options.seed, seeds=options.seeds)
+    settings: Settings = MAML_SETTINGS | dict(seed=options.seed, seeds=options.seeds)
     steps = MAML_STEPS[pulls]
     if options.quick:
         settings |= dict(batch=4)
