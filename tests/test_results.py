@@ -36,8 +36,7 @@ def result(fingerprint: Fingerprint = NOW, seed: int = 100) -> Result:
     ]
     begun = Begun(fingerprint, "abc1234", 0.0, 0.0)
     made = Reproduction(verdicts, [], ("It is small.",))
-    command = f"etude reproduce {NAME}"
-    return result_of(made, NAME, Options(False, 3, seed), begun, command)
+    return result_of(made, NAME, Options(False, 3, seed), begun)
 
 
 # --- Files and page -------------------------------------------------------------------------------
@@ -74,7 +73,7 @@ def test_the_page_shows_every_claim_and_what_made_it():
         "| It is above \\| 0 | 1 | 0.752 to 1.25 | holds |",
         "| It is below 0 | 1 | 0.752 to 1.25 | **does not hold** |",
         "| It was never seen | – | – | cannot be told |",
-        "`etude reproduce frodo-catch` · commit abc1234",
+        "`etude reproduce frodo-catch --seeds 3 --seed 100` · commit abc1234",
         "- It is small.",
     ):
         assert line in text

@@ -7,7 +7,7 @@ from etude.experiments.base import Experiment
 from etude.experiments.claims import UNTESTED
 from etude.experiments.fingerprint import Fingerprint, fingerprint
 from etude.experiments.results import Result, VerdictRecord
-from etude.text import count, duration, figure, interval
+from etude.text import duration, figure, interval
 
 VERDICTS = ("holds", "does not hold", "cannot be told")
 STALE_CODE = " *Stale: code that it ran on has changed since.*"
@@ -113,10 +113,9 @@ def _shown(x: Entry) -> range:
 def _origin(x: Entry, result: Result) -> str:
     made, spent = result["made"], result["spent"]
     told = [
-        f"`{made['command'] or f'etude reproduce {x.name}'}`",
+        f"`{made['command']}`",
         f"commit {made['commit'] or 'not known'}",
         made["at"][:10],
-        f"{count(result['seeds'], 'seed')} from --seed {result['seed']}",
         f"{duration(spent['cpu_seconds'])} of one core",
     ]
     if x.experiment.account:

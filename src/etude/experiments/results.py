@@ -85,9 +85,14 @@ def _cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def result_of(
-    reproduction: Reproduction, name: str, options: Options, begun: Begun, command: str | None
-) -> Result:
+def command_of(name: str, options: Options) -> str:
+    """What runs it again; where its folder was is of no interest."""
+    words = ["etude reproduce", name, *["--full"] * options.full]
+    return " ".join([*words, f"--seeds {options.seeds} --seed {options.seed}"])
+
+
+def result_of(reproduction: Reproduction, name: str, options: Options, begun: Begun) -> Result:
+    made = made_now(command_of(name, options))
     record = {
         "format": FORMAT,
         "experiment": name,
@@ -96,7 +101,7 @@ def result_of(
         "full": options.full,
         "verdicts": [vars(x) for x in reproduction.verdicts],
         "notes": list(reproduction.notes),
-        MADE: made_now(command) | {"commit": begun.commit},
+        MADE: made | {"commit": begun.commit},
         "spent": begun.spent,
         "fingerprint": begun.fingerprint._asdict(),
     }

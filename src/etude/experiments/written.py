@@ -39,7 +39,7 @@ def write(
         }
     )
     if not options.quick:
-        result = result_of(reproduction, name, options, begun, command)
+        result = result_of(reproduction, name, options, begun)
         for path in filter(None, (folder.path / RESULT, kept)):
             write_result(result, path)
 
