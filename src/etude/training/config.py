@@ -33,6 +33,8 @@ class OnlinePlan:
     revise: float = 0.0
     """Weight, for a rule that learns, of the agent's outer loss before each update (b₁, divided by
     the outer loss); 0 turns the term off."""
+    revise_fades: bool = True
+    """Whether that weight is divided by the outer loss, and so fades as that falls, or constant."""
 
     def __post_init__(self):
         _check_online(self)
@@ -210,7 +212,8 @@ class TrainPlan:
         """The plan with these settings, which are flat."""
         if missing := vars(TrainRequest()).keys() - settings.keys() - {*ONLINE_SETTINGS}:
             raise UserError(f"it lacks {min(missing)}.")
-        online: Settings = {name: settings.get(name) for name in ONLINE_SETTINGS}
+        # Folders of earlier versions lack some.
+        online: Settings = {name: settings.get(name, ONLINE.get(name)) for name in ONLINE_SETTINGS}
         plain = {k: v for k, v in settings.items() if k not in (*online, "learn_rule")}
         learning = OnlinePlan(**online) if settings["learn_rule"] else None
         return TrainPlan(**plain, online=learning)
