@@ -91,6 +91,11 @@ class Training:
             )
         return Training(task, config, make_optimiser(config))
 
+    def with_params(self, params: PyTree[Array]) -> "Training":
+        """The same in an environment with other parameters."""
+        assert isinstance(self.task, JaxTask), "only an environment in JAX has parameters"
+        return dataclasses.replace(self, task=dataclasses.replace(self.task, params=params))
+
     @property
     def source(self) -> JaxSource:
         assert isinstance(self.task, JaxTask), "a host simulator was to be traced"
