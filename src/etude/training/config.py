@@ -98,6 +98,9 @@ class TrainPlan:
     """Size of the vector that stands for each symbol, where symbols are observed."""
     frame_stack: int = 1
     """Latest observations of an episode that the network sees together."""
+    value_peak: float = 0.0
+    """How much the first logits of a categorical value (the q of disco, the value of actor_critic)
+    fall from each bin to the next, away from that of 0; with 0, all are equally likely at first."""
     model: int = 128
     """Size of the action model's LSTM."""
     head: int = 128
@@ -153,6 +156,7 @@ class TrainPlan:
             conv_kind=self.conv_kind,
             embedding=self.embedding,
             frame_stack=self.frame_stack,
+            value_peak=self.value_peak,
             model=self.model,
             head=self.head,
             memory=self.memory,
@@ -250,7 +254,7 @@ RANGES_ONLINE: Ranges = {
 """Under rules that learn."""
 LATER = ("epochs", "minibatches", "memory", "memory_size", "memory_gate")
 LATER += ("lag", "workers", "step_timeout", "conv_kind", "embedding", "frame_stack", "preset")
-LATER += ("max_seconds", "eval_episodes", "part")
+LATER += ("max_seconds", "eval_episodes", "part", "value_peak")
 """Settings that folders of earlier versions lack; at the time they were as in `BASE`."""
 
 
@@ -294,7 +298,7 @@ def _check_training(settings: TrainRequest | TrainPlan) -> None:
         count="steps seeds batch rollout epochs minibatches replay_capacity model head memory_size "
         "embedding frame_stack log_every",
         seed="seed",
-        cost="warmup weight_decay max_seconds",
+        cost="warmup weight_decay max_seconds value_peak",
         positive="learning_rate max_update step_timeout",
         part="replay_share",
         whole="workers eval_episodes part",
