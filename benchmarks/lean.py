@@ -3,10 +3,10 @@
     python -m benchmarks.lean
 
 Eight agents on Catch 5×5, N = 10 updates on 32 trajectories of 8 transitions, validation on 64 of
-16: the defaults of `etude discover` but for N. Parts are programs of their own, each of which does what
-the one before does and one thing more, so that differences are the parts' times: playing; making
-the targets; the agent's gradient and step; recording all of it; the meta-gradient. Times are in
-units (see `measure.py`). The last line is one JSON object. Run it with nothing else running.
+16: the defaults of `etude discover` but for N. Parts are programs of their own, each of
+which does what the one before does and one thing more, so that differences are the parts' times:
+playing; making the targets; the agent's gradient and step, recorded; the meta-gradient. Times are
+in units (see `measure.py`). The last line is one JSON object. Run it with nothing else running.
 """
 
 import functools

@@ -15,7 +15,7 @@ from etude.core.moments import Moments
 from etude.core.returns import categorical_mean, two_hot_cross_entropy, vtrace
 from etude.core.rule import Loss, Rule
 from etude.core.types import Predictions, Rollout
-from etude.ranges import DISCOUNT, ENTROPY_COST, TRACE, VALUE_COST, Choice, Ranges
+from etude.ranges import DISCOUNT, ENTROPY_COST, TRACE, VALUE_COST, Ranges
 from etude.settings import check, is_odd_bins, require
 
 
@@ -36,6 +36,11 @@ class ActorCriticConfig:
     """Largest squashed value covered by the bins."""
     normalise: bool = True
     """Whether advantages are centred and scaled by their running moments."""
+    scale_values: bool = False
+    """For scalar values: whether they are learned in units of the returns' running mean and
+    standard deviation, and advantages are measured in these in place of `normalise`. So rewards may
+    have any scale, and where nothing sets actions apart, advantages are small, not noise blown up.
+    """
     relative_entropy: bool = False
     """Whether the bonus counts entropy as a share of its maximum, log A, so that one weight suits
     any number of actions."""
@@ -48,6 +53,11 @@ class ActorCriticConfig:
             self, share="discount td_lambda", cost="entropy_cost value_cost", positive="max_value"
         )
         require(self, "bins", lambda x: x == 0 or is_odd_bins(x), "0, or an odd number from 3")
+
+    @property
+    def scales(self) -> bool:
+        """Whether there are values to be scaled."""
+        return self.scale_values and not self.bins
 
 
 class ActorCriticTargets(eqx.Module):
@@ -63,12 +73,19 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         "td_lambda": TRACE,
         "entropy_cost": ENTROPY_COST,
         "value_cost": VALUE_COST,
-        "bins": Choice((0, 601)),
     }
+    weighs_entropy = True
     config: ActorCriticConfig = eqx.field(static=True, default=ActorCriticConfig())
+    entropy_cost: Float[Array, ""] | None = None
+    """Weight of the entropy bonus for one agent, if not that of the config."""
+
+    def with_entropy_cost(self, cost: Float[Array, ""]) -> "ActorCritic":
+        return dataclasses.replace(self, entropy_cost=cost)
 
     def heads(self, num_actions: int) -> Heads:
-        return Heads(state={"pi": num_actions, "value": self.config.bins or 1})
+        bins = self.config.bins
+        heads = {"pi": num_actions, "value": bins or 1}
+        return Heads(state=heads, bins=("value",) if bins else ())
 
     def init(self, agent: Agent) -> Moments:
         return Moments.zero()
@@ -92,25 +109,40 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         """The targets for any γ and λ (which may be in two parts, see `vtrace`); apart from these,
         all they come from is constant."""
         prediction = jax.lax.stop_gradient(agent.predict(agent.unroll(rollout)))
-        value = self.values(prediction)
+        value = self.values(prediction, state)
         rho = rollout.importance_ratio(prediction["pi"][:-1])
         estimate = vtrace(value, rollout.reward, discount, rho, td_lambda, shift)
-        advantage = estimate.advantage
-        state = state.update(rollout.mean(advantage), rollout.mean(advantage**2))
+        target, advantage = estimate.target, estimate.advantage
+        watched = target if self.config.scales else advantage
+        state = state.update(rollout.mean(watched), rollout.mean(watched**2))
+        if self.config.scales:
+            offset, scale = state.units()
+            return ActorCriticTargets((target - offset) / scale, advantage / scale), state
         if self.config.normalise:
             advantage = state.normalise(advantage)
-        return ActorCriticTargets(estimate.target, advantage), state
+        return ActorCriticTargets(target, advantage), state
 
-    def values(self, prediction: Predictions) -> Float[Array, "T1 B"]:
-        """What the agent says each state is worth."""
-        value, bins = prediction["value"], self.config.bins
-        value = categorical_mean(value, self.config.max_value) if bins else value[..., 0]
+    def values(self, prediction: Predictions, state: Moments) -> Float[Array, "T1 B"]:
+        """What the agent says each state is worth, in units of rewards."""
+        said = prediction["value"]
+        if self.config.bins:
+            value = categorical_mean(said, self.config.max_value)
+        else:
+            value = self.in_rewards(said[..., 0], state)
         return value if self.config.bootstrap else value.at[-1].set(0.0)
 
-    def entropy_weight(self, num_actions: int) -> float:
+    def in_rewards(self, value: Float[Array, "..."], state: Moments) -> Float[Array, "..."]:
+        """A value in the units that it is learned in, in units of rewards."""
+        if not self.config.scales:
+            return value
+        offset, scale = state.units()
+        return offset + scale * value
+
+    def entropy_weight(self, num_actions: int) -> float | Float[Array, ""]:
         """Of the bonus, per nat."""
-        most = math.log(num_actions) if self.config.relative_entropy and num_actions > 1 else 1.0
-        return self.config.entropy_cost / most
+        cost = self.config.entropy_cost if self.entropy_cost is None else self.entropy_cost
+        relative = self.config.relative_entropy and num_actions > 1
+        return cost / math.log(num_actions) if relative else cost
 
     def loss(self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout) -> Loss:
         prediction = agent.predict(agent.unroll(rollout))

@@ -66,6 +66,8 @@ class ResidualConfig(ActorCriticConfig):
 class ResidualState(eqx.Module):
     """What lives with an agent: running moments, its age, and how its last update looked."""
 
+    critic: Moments
+    """What the actor-critic keeps."""
     advantage: Moments
     error: Moments
     reward: Moments
@@ -91,7 +93,11 @@ class Residual(Rule[ResidualState, ResidualTargets]):
     ranges: ClassVar[Ranges] = ActorCritic.ranges
     network: ResidualNetwork | None
     life: Schedule | None
+    weighs_entropy = True
+    scheduled = ("life",)
     config: ResidualConfig = eqx.field(static=True)
+    entropy_cost: Float[Array, ""] | None
+    """Weight of the entropy bonus for one agent, if not that of the config."""
 
     def __init__(self, config: ResidualConfig = ResidualConfig(), *, key: PRNGKeyArray):
         network_key, life_key = jax.random.split(key)
@@ -99,20 +105,25 @@ class Residual(Rule[ResidualState, ResidualTargets]):
         self.network = ResidualNetwork(*sizes, key=network_key) if config.residual else None
         self.life = Schedule(config.life_units, key=life_key) if config.schedule else None
         self.config = config
+        self.entropy_cost = None
+
+    def with_entropy_cost(self, cost: Float[Array, ""]) -> "Residual":
+        return eqx.tree_at(lambda r: r.entropy_cost, self, cost, is_leaf=lambda x: x is None)
 
     @property
     def critic(self) -> ActorCritic:
         """What it starts from."""
-        return ActorCritic(self.config)
+        return ActorCritic(self.config, self.entropy_cost)
 
     def heads(self, num_actions: int) -> Heads:
         return self.critic.heads(num_actions)
 
     def init(self, agent: Agent) -> ResidualState:
-        advantage, error, reward = (Moments.zero() for _ in range(3))
+        critic, advantage, error, reward = (Moments.zero() for _ in range(4))
         updates, expected = (jnp.zeros((), jnp.int32) for _ in range(2))
         statistics = jnp.zeros(len(STATISTICS))
-        return ResidualState(advantage, error, reward, updates, expected, statistics)
+        moments = critic, advantage, error, reward
+        return ResidualState(*moments, updates, expected, statistics)
 
     def expect(self, state: ResidualState, updates: int | Int[Array, ""]) -> ResidualState:
         return eqx.tree_at(lambda s: s.expected, state, jnp.asarray(updates, jnp.int32))
@@ -129,10 +140,10 @@ class Residual(Rule[ResidualState, ResidualTargets]):
         shift = shifted_trace(trace, multipliers.trace)
         discount = rollout.discount(self.config.discount)
         weights = discount, trace, shift
-        critic, advantage = self.critic.estimate(agent, state.advantage, rollout, *weights)
+        critic, kept = self.critic.estimate(agent, state.critic, rollout, *weights)
 
         prediction = jax.lax.stop_gradient(agent.predict(agent.unroll(rollout)))
-        reading, state = self._read(prediction, critic, advantage, state, rollout)
+        reading, state = self._read(prediction, critic, kept, state, rollout)
         residual = None
         if self.network is not None:
             inputs = reading.by_action(rollout), reading.by_state(rollout), life
@@ -149,35 +160,34 @@ class Residual(Rule[ResidualState, ResidualTargets]):
         self,
         prediction: Predictions,
         critic: ActorCriticTargets,
-        advantage: Moments,
+        kept: Moments,
         state: ResidualState,
         rollout: Rollout,
     ) -> tuple[Reading, ResidualState]:
         """What is to be seen of the rollout, and the state afterwards."""
-        value = self.critic.values(prediction)
-        error = critic.value - value[:-1]
+        value = self.critic.values(prediction, state.critic)
+        target = self.critic.in_rewards(critic.value, kept)
+        error = target - value[:-1]
         td = rollout.reward + rollout.discount(self.config.discount) * value[1:] - value[:-1]
         errors = observed(state.error, error, rollout)
         rewards = observed(state.reward, rollout.reward, rollout)
-        normalised = critic.advantage
-        if not self.config.normalise:
-            normalised = advantage.normalise(normalised)
+        advantages = observed(state.advantage, critic.advantage, rollout)
         reading = Reading(
             logits=prediction["pi"][:-1],
-            advantage=normalised,
+            advantage=advantages.normalise(critic.advantage),
             error=errors.normalise(error, subtract_mean=False),
             td=errors.normalise(td, subtract_mean=False),
             reward=rollout.reward / root_mean_square(rewards),
         )
         looked = {
-            "explained variance": explained_variance(error, critic.value, rollout),
-            "mean advantage": jnp.tanh(advantage.mean / advantage.deviation),
+            "explained variance": explained_variance(error, target, rollout),
+            "mean advantage": jnp.tanh(advantages.mean / advantages.deviation),
             "mean reward": jnp.tanh(rewards.mean / root_mean_square(rewards)),
         }
         looked |= reading.statistics(rollout)
         statistics = jnp.stack([looked[name] for name in STATISTICS])
-        updates, life = state.updates + 1, state.expected
-        after = ResidualState(advantage, errors, rewards, updates, life, statistics)
+        moments = kept, advantages, errors, rewards
+        after = ResidualState(*moments, state.updates + 1, state.expected, statistics)
         return jax.lax.stop_gradient((reading, after))
 
     # --- Loss ------------------------------------------------------------------------------------
