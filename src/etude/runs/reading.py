@@ -153,9 +153,18 @@ def _require_flat(value: object, source: str, limits: Limits) -> None:
                 below += part.values()
             elif isinstance(part, list):
                 below += part
-            elif isinstance(part, str) and len(part) > limits.text:
-                raise damaged(source, f"it holds a text of {len(part):,} characters")
+            elif isinstance(part, str):
+                _require_text(part, source, limits)
         level = below
+
+
+def _require_text(text: str, source: str, limits: Limits) -> None:
+    if len(text) > limits.text:
+        raise damaged(source, f"it holds a text of {len(text):,} characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a character, which nothing could write or draw
+        raise damaged(source, "it holds text that is not Unicode") from None
 
 
 # --- Types ----------------------------------------------------------------------------------------
