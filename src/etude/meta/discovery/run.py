@@ -13,6 +13,7 @@ from jax.stages import Lowered
 from jaxtyping import Array, Float, Int, PyTree
 
 from etude import envs, rules
+from etude.core.torso import image_notes
 from etude.core.types import Metrics
 from etude.errors import UserError
 from etude.meta.discovery.check import Check, Outcomes, score
@@ -176,7 +177,9 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
 
     def notes(self, resumed: bool = False) -> list[str]:
         outside = [x.task.name for x in self.groups if isinstance(x, HostGroup)] if resumed else []
-        return [HostRun.resumed_note.format(env=name) for name in outside]
+        tasks = [x.task for x in self.groups]
+        notes = [note for task in tasks for note in image_notes(task.name, task.observation)]
+        return notes + [HostRun.resumed_note.format(env=name) for name in outside]
 
     def describe(self, record: Record) -> str:
         return describe(record, self.updates)
