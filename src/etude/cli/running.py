@@ -16,6 +16,7 @@ from etude.cli.terminal import PRINT, out, print_scores, say
 from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.start import start_maker
+from etude.placing import devices
 from etude.runs import estimates
 from etude.runs.folder import RunFolder
 from etude.runs.lifecycle import execute, start
@@ -30,7 +31,7 @@ Made = TypeVar("Made")
 
 def run(kind: str, config: object, options: RunOptions, end: int | None) -> None:
     """A new run, or the one in a folder that goes on to `end`."""
-    with estimates.forcing(options.force):
+    with estimates.forcing(options.force), devices.using(options.devices):
         if options.resume is None:
             run = kinds.class_called(kind).create(config)
             folder = start(run, options.out, command_line())
