@@ -148,7 +148,7 @@ class RunFolder:
             disk_errors(f"Cannot write metrics in {self.path}"),
             open_inside(self.path / METRICS, os.O_WRONLY | os.O_APPEND) as file,
         ):
-            file.write(as_json(_plain(record)) + b"\n")
+            file.write(as_json(plain(record)) + b"\n")
 
     def save(self, state: object, updates: int, seconds: float, rule: str | None = None) -> None:
         """Puts a new checkpoint in place of the old one, at once or not at all.
@@ -185,7 +185,7 @@ class RunFolder:
                     file.truncate(length)
 
     def _write_json(self, name: str, value: Record) -> None:
-        text = as_json(_plain(value), indent=2) + b"\n"
+        text = as_json(plain(value), indent=2) + b"\n"
         write_atomically(self.path / name, lambda file: file.write(text))
 
     # --- Reading ---------------------------------------------------------------------------------
@@ -310,14 +310,14 @@ def _fresh_path(name: str) -> Path:
     return path
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     """JSON has no arrays and no NaN: lists and null stand for them."""
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
+        return {k: plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, (np.ndarray, np.generic)):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value
