@@ -40,8 +40,8 @@ def change(folder: RunFolder, **fields: object) -> None:
 
 
 def test_damaged_files_are_read_or_refused_in_a_sentence(tmp_path, capsys):
-    outcome = fuzz.fuzz(300, 0, tmp_path)
-    assert outcome.failures == [] and 100 < outcome.refused < 300
+    outcome = fuzz.fuzz(200, 0, tmp_path, drawn=0.0)  # pages have tests of their own
+    assert outcome.failures == [] and 100 < outcome.refused < 200
 
 
 @pytest.mark.parametrize("spec", damage.CODE)

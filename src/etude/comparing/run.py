@@ -31,7 +31,7 @@ from etude.runs.folder import (
 )
 from etude.runs.inside import refuse_linked_folders
 from etude.runs.provenance import made_now
-from etude.runs.reading import damaged, is_file, misfit
+from etude.runs.reading import damaged, fitted, is_file, misfit
 from etude.training.config import TrainPlan, from_json
 from etude.training.planning import read_plan
 
@@ -123,10 +123,12 @@ def reopen(path: str) -> tuple[Comparison, RunFolder]:
     references = settings.pop(REFERENCES, None)
     if not isinstance(references, dict) or not references:
         raise damaged(folder.path / CONFIG, f"it lacks {REFERENCES}")
-    if wrong := misfit(references, dict[str, list[float | None]]):
+    form = dict[str, list[float | None]]
+    if wrong := misfit(references, form):
         raise damaged(folder.path / CONFIG, wrong)
+    scores: dict[str, list[float | None]] = fitted(references, form)
     config = from_json(CompareConfig, settings)
-    entries = [_entry(*x, folder) for x in references.items()]
+    entries = [_entry(env, x, folder) for env, x in scores.items()]
 
     def begun(name: str) -> TrainPlan | None:
         own = RunFolder(folder.path / CELLS / name)

@@ -121,7 +121,7 @@ def parse_json(
     _require_flat(value, source, limits)
     if wrong := misfit(value, form):
         raise damaged(source, wrong)
-    return _fitted(value, form)
+    return fitted(value, form)
 
 
 def _integer(text: str) -> int:
@@ -222,18 +222,18 @@ def _misfit_of_plain(value: object, form: object, at: str) -> str:
     return "" if fits else _wrong(at, what, value)
 
 
-def _fitted(value: Any, form: Any) -> Any:
+def fitted(value: Any, form: Any) -> Any:
     """A value that is of a type, with a float wherever the type has one: JSON may say 1 for 1.0."""
     origin, inner = typing.get_origin(form), typing.get_args(form)
     if origin in (types.UnionType, typing.Union):
-        return _fitted(value, next(x for x in inner if not misfit(value, x)))
+        return fitted(value, next(x for x in inner if not misfit(value, x)))
     if typing.is_typeddict(form):
         hints = _hints(form)
-        return {name: _fitted(x, hints.get(name, Any)) for name, x in value.items()}
+        return {name: fitted(x, hints.get(name, Any)) for name, x in value.items()}
     if origin is list:
-        return [_fitted(x, inner[0]) for x in value]
+        return [fitted(x, inner[0]) for x in value]
     if origin is dict:
-        return {name: _fitted(x, inner[1]) for name, x in value.items()}
+        return {name: fitted(x, inner[1]) for name, x in value.items()}
     return float(value) if form is float else value
 
 
