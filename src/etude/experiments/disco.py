@@ -124,7 +124,8 @@ def prediction_verdicts(found: Inspection) -> list[Verdict]:
 
 def prediction_panels(found: Inspection) -> list[Panel]:
     names = [*PLAIN, *(f"{x} {k}" for x in ("large reward within", "entropy in") for k in AHEAD)]
-    known = [name for name in names if np.isfinite(list(found.probes[name].values())).all()]
+    probed = [name for name in names if name in found.probes]
+    known = [name for name in probed if np.isfinite(list(found.probes[name].values())).all()]
     bars = [
         Panel(name, "", "R² on held-out episodes", {}, bars=found.probes[name]) for name in known
     ]

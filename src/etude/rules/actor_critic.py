@@ -70,7 +70,13 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         "entropy_cost": ENTROPY_COST,
         "value_cost": VALUE_COST,
     }
+    weighs_entropy = True
     config: ActorCriticConfig = eqx.field(static=True, default=ActorCriticConfig())
+    entropy_cost: Float[Array, ""] | None = None
+    """Weight of the entropy bonus for one agent, if not that of the config."""
+
+    def with_entropy_cost(self, cost: Float[Array, ""]) -> "ActorCritic":
+        return dataclasses.replace(self, entropy_cost=cost)
 
     def heads(self, num_actions: int) -> Heads:
         bins = self.config.bins
@@ -131,7 +137,8 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         else:
             value_loss = 0.5 * jnp.square(output[..., 0] - targets.value)
         bonus = entropy(logits)
-        total = pi_loss + config.value_cost * value_loss - config.entropy_cost * bonus
+        entropy_cost = config.entropy_cost if self.entropy_cost is None else self.entropy_cost
+        total = pi_loss + config.value_cost * value_loss - entropy_cost * bonus
         metrics = {"pi_loss": pi_loss, "value_loss": value_loss, "entropy": bonus}
         return total, {name: rollout.mean(x) for name, x in metrics.items()}
 
