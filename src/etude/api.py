@@ -177,7 +177,7 @@ def compare(
         out: Folder of the comparison, as by `etude compare --out`.
         resume: Continue the comparison in this folder, which has its own settings.
         processes: How many run at once; by default one per core.
-        trust: Whether to import code that a resumed folder names.
+        trust: Whether to import code that a resumed folder or a file of environments names.
         on_progress: Told every second how far all of it is.
     """
     if resume is not None and settings:
@@ -215,6 +215,7 @@ def tune(
     *,
     out: str | None = None,
     processes: int | None = None,
+    trust: bool = False,
     on_progress: Callable[[Record], None] = lambda record: None,
     **settings: object,
 ) -> Tuned:
@@ -225,13 +226,15 @@ def tune(
         rule: The rule by its name; settings that follow are kept as they are.
         out: Folder of the search, as by `etude tune --out`.
         processes: How many trainings run at once; by default one per core.
+        trust: Whether to import code that the files of environments or of a rule name.
         on_progress: Told how many candidates are done (`updates`), in how many `steps`.
     """
     tuning.require_optuna()
     places = LocalPlaces(processes)
     config = make_config(TuneConfig, "etude.tune", env=env, rule=rule, **settings)
-    folder = tuning.start(config, out)
-    return Tuned(str(folder.path), tuning.execute(config, folder, places, on_progress))
+    with plugins.trusting(trust):
+        folder = tuning.start(config, out)
+        return Tuned(str(folder.path), tuning.execute(config, folder, places, on_progress))
 
 
 def resume(

@@ -13,6 +13,7 @@ from jax.stages import Lowered
 from jaxtyping import Array, Float, Int, PyTree
 
 from etude import envs, rules
+from etude.core.torso import image_notes
 from etude.core.types import Metrics
 from etude.errors import UserError
 from etude.meta.discovery.check import Check, Outcomes, score
@@ -186,7 +187,9 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
 
     def notes(self, resumed: bool = False) -> list[str]:
         outside = [x.task.name for x in self.groups if isinstance(x, HostGroup)] if resumed else []
-        notes = [HostRun.resumed_note.format(env=name) for name in outside]
+        tasks = [x.task for x in self.groups]
+        notes = [note for task in tasks for note in image_notes(task.name, task.observation)]
+        notes += [HostRun.resumed_note.format(env=name) for name in outside]
         if self.config.ranges.entropy and not self.start.weighs_entropy:
             notes.append(
                 f"{rules.kind_of(self.start)} has no entropy bonus of its own, so that lives do "
