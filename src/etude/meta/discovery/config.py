@@ -7,7 +7,8 @@ from typing import Literal
 from etude.core.config import ConvKind, Memory
 from etude.errors import UserError
 from etude.meta.config import Collect, Recording
-from etude.settings import check, is_count, require, split_specs
+from etude.settings import as_bytes, check, is_count, require, split_specs
+from etude.text import count
 from etude.training.config import TrainPlan, require_memory
 from etude.training.presets import BASE
 
@@ -29,6 +30,12 @@ class DiscoverConfig:
     outside (gym/CartPole-v1)."""
     agents: int = 8
     """Agents in the population, assigned to the environments in turn."""
+    part: tuple[int, ...] = ()
+    """Agents of an environment that run as one program and are placed together: one number for all
+    environments, or one for each. Without any, all of an environment."""
+    memory_limit: str = ""
+    """Memory that the population may take in one process, as 8GB: parts (--part) are as large as
+    fits, by the compiler's own figures. Without any, as much as it takes."""
     meta_steps: int = 800
     """Updates of the rule."""
     from_: str | None = None
@@ -159,7 +166,7 @@ class DiscoverConfig:
             cost="meta_entropy_cost meta_clip check_every",
         )
         require(self, "torso value_torso", lambda x: x and is_count(x), "positive")
-        require(self, "budgets", is_count, "positive")
+        require(self, "budgets part", is_count, "positive")
         require_memory(self.memory, vars(self))
         if self.from_ is not None and self.size != DiscoverConfig.size:
             raise UserError(f"--size is for a random rule: {self.from_} has a size of its own.")
@@ -178,6 +185,17 @@ class DiscoverConfig:
         if self.agents < len(self.env_names):
             raise UserError(
                 f"--agents must be at least {len(self.env_names)}, one for each environment."
+            )
+
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        if self.memory_limit:
+            as_bytes(self.memory_limit)
+        if len(self.part) not in (0, 1, number := len(self.env_names)):
+            raise UserError(
+                f"--part has {len(self.part)} numbers: there should be one, or one for each of "
+                f"{count(number, 'environment')}."
             )
 
     def _check_stride(self) -> None:
@@ -203,6 +221,10 @@ class DiscoverConfig:
     @property
     def env_names(self) -> list[str]:
         return split_specs(self.envs)
+
+    def part_of(self, env: int) -> int:
+        """How many agents of an environment, given by its number, run as one program; 0: all."""
+        return self.part[env % len(self.part)] if self.part else 0
 
     @property
     def envs_in_words(self) -> str:

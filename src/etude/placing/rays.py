@@ -1,0 +1,155 @@
+"""Workers that are actors of Ray. Ray is imported nowhere else, and only once there is a
+`--cluster`."""
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from etude import stopping
+from etude.errors import UserError, reason
+from etude.placing.actors import Lost, Ref
+from etude.placing.cluster import LOCAL, ClusterOptions, host_and_port
+from etude.placing.local import cores
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+ANSWERS_WITHIN = 10.0
+"""Seconds in which the address of a cluster must be reached."""
+ROOM_EVERY = 5.0
+"""Seconds between two looks at what is free."""
+
+
+def connect(address: str) -> Callable[[], None]:
+    """Makes this process the driver of a cluster; returns what undoes it."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address == LOCAL or host_and_port(address)[0] in LOOPBACK:
+        # Or Ray would put the address of this machine on the network in place of the loopback.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    import ray
+
+    if ray.is_initialized():  # whoever did that will end it, too
+        return lambda: None
+    if address != LOCAL:
+        _require_answer(address)
+    own: dict[str, Any] = dict(num_cpus=len(cores()), include_dashboard=False)
+    own |= dict(_node_ip_address="127.0.0.1")
+    with _own_signals():
+        try:
+            ray.init(
+                address,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                **own if address == LOCAL else {},
+            )
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            raise UserError(f"The cluster {address} cannot be used: {reason(error)}") from error
+    stopping.add_duty(ray.shutdown)
+
+    def disconnect() -> None:
+        stopping.drop_duty(ray.shutdown)
+        ray.shutdown()
+
+    return disconnect
+
+
+def _require_answer(address: str) -> None:
+    try:
+        socket.create_connection(host_and_port(address), ANSWERS_WITHIN).close()
+    except OSError as error:
+        raise UserError(f"No Ray cluster answers at {address}: {reason(error)}") from None
+
+
+class _own_signals:
+    """Leaves signals to `etude.stopping`, whatever Ray does to them."""
+
+    def __enter__(self) -> None:
+        self._before = {number: signal.getsignal(number) for number in stopping.SIGNALS}
+
+    def __exit__(self, *_: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+
+
+class RayActors:
+    """Actors of one class, spread over the machines of the cluster (see `Actors`). It has a method
+    `call(what, returns, *arguments)`."""
+
+    def __init__(self, kind: type, arguments: tuple[object, ...], options: ClusterOptions):
+        import ray
+
+        self._ray, self._options = ray, options
+        asks = dict(num_cpus=options.worker_cpus, num_gpus=options.worker_gpus)
+        # Whoever is lost is replaced by the driver, who knows what it did last.
+        fate = dict(max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")
+        self._make = lambda: ray.remote(kind).options(**asks, **fate).remote(*arguments)
+        self._room, self._looked_at = 0, -ROOM_EVERY
+
+    def hire(self) -> Hashable:
+        return self._make()
+
+    def room(self) -> int:
+        now = time.monotonic()
+        if now - self._looked_at >= ROOM_EVERY:
+            self._looked_at, free = now, self._ray.available_resources()
+            room = [free.get("CPU", 0.0) // self._options.worker_cpus]
+            if self._options.worker_gpus:
+                room.append(free.get("GPU", 0.0) // self._options.worker_gpus)
+            self._room = int(min(room))
+        return self._room
+
+    def call(self, actor: Any, what: str, returns: int, *arguments: object) -> list[Ref]:
+        with self._cluster():
+            method = actor.call.options(num_returns=returns)
+            refs = method.remote(what, returns, *arguments)
+        return [refs] if returns == 1 else refs
+
+    def wait(self, refs: Sequence[Ref], seconds: float) -> list[Ref]:
+        if not refs:
+            time.sleep(seconds)
+            return []
+        with self._cluster():
+            wait: Any = self._ray.wait
+            first, rest = wait(list(refs), num_returns=1, timeout=seconds, fetch_local=False)
+            if not first or not rest:
+                return first
+            others = wait(rest, num_returns=len(rest), timeout=0, fetch_local=False)[0]
+        return first + others
+
+    def get(self, ref: Ref) -> Any:
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(ref)
+        except errors.RayTaskError as error:  # workers return what goes wrong (see `Failed`)
+            raise UserError(f"A worker failed: {reason(error.cause)}") from error
+        except errors.RayError as error:
+            raise Lost(reason(error).splitlines()[0].strip()) from error
+
+    def put(self, value: object) -> Ref:
+        with self._cluster():
+            return self._ray.put(value)
+
+    def kill(self, actor: Any) -> None:
+        with suppress(Exception):  # it is gone, or the cluster is
+            self._ray.kill(actor)
+
+    def _cluster(self) -> "_cluster":
+        return _cluster(self._ray.exceptions.RayError)
+
+
+class _cluster:
+    """What goes wrong with the cluster itself ends a run."""
+
+    def __init__(self, error: type[Exception]):
+        self._error = error
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, self._error):
+            raise UserError(f"The cluster is gone: {reason(error)}") from error
