@@ -180,7 +180,11 @@ def test_a_random_mdp_follows_its_tables():
 
 
 @pytest.mark.parametrize(
-    "spec", ["catch", "bandit", "random_walk", "krazy_world", "maze", "tabular_mdp"]
+    "spec",
+    [
+        *("catch", "bandit", "random_walk", "krazy_world", "maze", "tabular_mdp", "grid_world"),
+        *("deep_sea", "any_catch"),
+    ],
 )
 def test_our_environments_draw_themselves(spec):
     task = envs.make(spec)

@@ -13,7 +13,7 @@ from etude.core.players import Player
 from etude.core.trees import choose
 from etude.core.types import Context, Episodes, Rollout
 from etude.envs import JaxTask
-from etude.envs.base import Action, Environment
+from etude.envs.base import Action, Environment, TaskEnvironment
 from etude.envs.trials import TaskDistribution
 
 Seen = TypeVar("Seen")
@@ -179,7 +179,8 @@ class JaxSource:
         step = jax.vmap(env.step_env, in_axes=(0, 0, 0, None))
         last, states, reward, terminated, info = step(step_keys, states, actions, params)
         truncated, now = jnp.zeros_like(terminated), (last, states)
-        if isinstance(env, Limited) and not isinstance(env, TaskDistribution):
+        own_limits = isinstance(env, TaskEnvironment) and env.own_limits
+        if isinstance(env, Limited) and (own_limits or not isinstance(env, TaskDistribution)):
             truncated = jax.vmap(env.is_truncated, in_axes=(0, None))(states, params)
         if not self.once:
             now = self._restart(terminated | truncated, reset_keys, now)

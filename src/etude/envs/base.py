@@ -8,7 +8,7 @@ library, and behaves the same to the bit.
 import abc
 import dataclasses
 from functools import cached_property, partial
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -114,6 +114,8 @@ class TaskEnvironment(Environment[State, Params, Array]):
 
     horizon: int
     """The maximum number of steps per episode."""
+    own_limits: ClassVar[bool] = False
+    """Whether each task has a time limit of its own, within the horizon."""
 
     @cached_property
     def default_params(self) -> Params:  # type: ignore[override]

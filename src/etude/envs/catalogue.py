@@ -62,10 +62,23 @@ OURS = {
     "krazy_world": Listed(4, (84,), "etude.envs.krazy_world:KrazyWorld"),
     "maze": Listed(4, (15,), "etude.envs.maze:Maze"),
     "tabular_mdp": Listed(5, (10,), "etude.envs.tabular_mdp:TabularMDP"),
+    "grid_world": Listed(4, (7, 7, 6), "etude.envs.grid_world:GridWorld"),
+    "deep_sea": Listed(2, (10, 10), "etude.envs.deep_sea:DeepSea"),
+    "delayed_chain": Listed(2, (22,), "etude.envs.delayed_chain:DelayedChain"),
+    "any_catch": Listed(3, (8, 8), "etude.envs.any_catch:AnyCatch"),
     "random_walk": Listed(1, (5,), "etude.envs.random_walk:RandomWalk"),
     "signal_chain": Listed(1, (10,), "etude.envs.signal_chain:SignalChain"),
 }
-TASKS = "krazy_world", "maze", "bandit", "tabular_mdp"
+TASKS = (
+    "krazy_world",
+    "maze",
+    "bandit",
+    "tabular_mdp",
+    "grid_world",
+    "deep_sea",
+    "delayed_chain",
+    "any_catch",
+)
 """Those of ours that are distributions of tasks."""
 
 GYMNAX = "gymnax/"
@@ -105,6 +118,8 @@ ONE_ACTION = "it has one action, so that there are values to be predicted but no
 HARD = {
     "random_walk": ONE_ACTION,
     "signal_chain": ONE_ACTION,
+    "deep_sea": "its one reward lies behind a row of moves to the right, each of which costs, so "
+    "that some seeds never find it",
     f"{GYMNAX}MountainCar-v0": "nothing is rewarded before the goal, which acting at random does "
     "not reach within an episode",
     f"{GYMNAX}DeepSea-bsuite": "its one reward lies behind 8 moves to the right in a row, each of "

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from etude.core.trees import choose
 from etude.core.types import EXPECTED_REWARD
-from etude.envs.base import Action, Environment, EnvState, Transition
+from etude.envs.base import Action, Environment, EnvState, TaskEnvironment, Transition
 from etude.errors import UserError
 
 
@@ -139,6 +139,8 @@ class Trials(Environment[TrialState, PyTree, Seen]):
             step_key, state.inner, action, state.task
         )
         ended = ended | (state.episode_time + 1 >= self.env.horizon)
+        if isinstance(self.env, TaskEnvironment) and self.env.own_limits:
+            ended = ended | self.env.is_truncated(inner, state.task)
         if self.expected and EXPECTED_REWARD not in info:
             raise ValueError(
                 "expected=true is for tasks that tell the mean of each reward in "
