@@ -20,6 +20,7 @@ from etude.meta.discovery.presets import resolve as resolve_discovery
 from etude.meta.discovery.run import DiscoverResult, DiscoveryRun
 from etude.meta.discovery.saved import read_config
 from etude.meta.online_run import training_run
+from etude.placing.cluster import ClusterOptions
 from etude.placing.local import LocalPlaces
 from etude.placing.pace import Progress
 from etude.rules import Rule
@@ -90,6 +91,7 @@ def discover(
     from_: str | Rule | None = None,
     *,
     out: str | None = None,
+    cluster: ClusterOptions | None = None,
     trust: bool = False,
     force: bool = False,
     on_record: OnRecord | None = None,
@@ -103,6 +105,8 @@ def discover(
             those of the preset.
         from_: The rule to start from, or its name; by default a random one.
         out: Folder to keep the run in, as by `etude discover --out`.
+        cluster: The machines that work, if not this one: `etude.ClusterOptions("local")`, or with
+            the address of a Ray cluster.
         trust: Whether to import code that the file of a rule names.
         force: Whether to run what would take more memory than there is, or compile for very long.
         on_record: Called with each record.
@@ -114,7 +118,7 @@ def discover(
     config = resolve_discovery(asked | settings, "etude.discover").config
     with plugins.trusting(trust), forcing(force):
         run = DiscoveryRun.create(config, made)
-    return _run(run, out, callbacks)
+    return _run(run.on((cluster or ClusterOptions()).require()), out, callbacks)
 
 
 def adapt(
@@ -234,6 +238,7 @@ def resume(
     path: str,
     end: int | None = None,
     *,
+    cluster: ClusterOptions | None = None,
     trust: bool = False,
     force: bool = False,
     **options: Unpack[LoopOptions],
@@ -243,6 +248,7 @@ def resume(
     Args:
         path: The run folder.
         end: A later end: the number of steps (of `discover`, meta-steps).
+        cluster: The machines that work, if it is a run of `discover` and not this one works.
         trust: Whether to import code that the folder names: an environment or a rule that is not
             Etude's.
         force: Whether to run what would take more memory than there is, or compile for very long.
@@ -250,6 +256,10 @@ def resume(
     """
     with forcing(force):
         run, folder = reopen(path, end, trust=trust)
+    if cluster is not None:
+        if not isinstance(run, DiscoveryRun):
+            raise UserError(f"{path} is not a run of discovery, which is what a cluster works on.")
+        run = run.on(cluster.require())
     return lifecycle.execute(run, folder, **options)
 
 

@@ -26,6 +26,7 @@ from etude.cli.streams import files_matter
 from etude.cli.tuning import tune
 from etude.errors import UserError, did_you_mean, reason
 from etude.meta.discovery.config import DiscoverConfig
+from etude.placing.cluster import ClusterOptions
 from etude.settings import SEED_RANGE, TUNING_SEEDS, Settings, is_seed
 from etude.text import count, duration
 from etude.training.config import TrainRequest
@@ -66,6 +67,7 @@ def train(
 def discover(
     discovery: Annotated[Flags, flags_of(DiscoverConfig(), lambda name: "a random rule")],
     run: Annotated[Flags, flags_of(SLOWER)],
+    machines: Annotated[Flags, flags_of(ClusterOptions(), lambda name: "")],
 ) -> None:
     """Discover a rule: learn it by gradient descent through the learning of a population of agents.
 
@@ -75,6 +77,7 @@ def discover(
     from etude.meta.discovery.presets import resolve
     from etude.meta.discovery.saved import read_config
 
+    cluster = ClusterOptions(**machines.given).require()
     asked = Asked("discover", "meta_steps", discovery.given, run.given, SLOWER)
     if asked.folder is None:
         config, origins = resolve(asked.given)
@@ -88,7 +91,7 @@ def discover(
         f"Discovering a rule on {config.envs_in_words}: {count(config.agents, 'agent')}, "
         f"{count(config.inner_updates, 'inner update')}, {count(config.meta_steps, 'meta-step')}."
     )
-    asked.show_or_run("discover", config, dataclasses.asdict(config), about, origins)
+    asked.show_or_run("discover", config, dataclasses.asdict(config), about, origins, cluster)
 
 
 @app.command

@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 
 from etude.errors import UserError
+from etude.placing.cluster import ClusterOptions
 from etude.settings import flag
 from etude.stopping import GRACE
 
@@ -51,7 +52,7 @@ class RunOptions:
 
 
 OF_THE_COMMAND = {"resume", "dry_run", "checkpoint_seconds", "grace", "trust", *LOGGERS}
-OF_THE_COMMAND |= {"processes", "force"}
+OF_THE_COMMAND |= {"processes", "force", *vars(ClusterOptions())}
 """Those that say nothing about the run itself."""
 
 

@@ -33,7 +33,8 @@ class ClusterOptions:
             positive="worker_timeout",
             cost="worker_gpus",
         )
-        if self.cluster is None and self != ClusterOptions():
+        fields = dataclasses.fields(self)
+        if self.cluster is None and any(getattr(self, x.name) != x.default for x in fields):
             raise UserError("--workers and the like are for a cluster: name it with --cluster.")
         if self.cluster not in (None, LOCAL):
             host_and_port(self.cluster or "")

@@ -134,7 +134,7 @@ class DiscoverConfig:
     mixed_mode: bool = True
     """Whether inner gradients are differentiated forward over reverse, which is cheaper."""
 
-    workers: int = 0
+    env_workers: int = 0
     """Processes that run a simulator outside JAX, for training and for validation each; 0 runs it
     in this one."""
     step_timeout: float = 60.0
@@ -161,7 +161,7 @@ class DiscoverConfig:
             part="replay",
             channels="conv",
             positive="learning_rate meta_learning_rate value_learning_rate step_timeout",
-            whole="workers stride",
+            whole="env_workers stride",
             share="value_discount value_lambda",
             cost="meta_entropy_cost meta_clip check_every",
         )
@@ -238,7 +238,7 @@ class DiscoverConfig:
     def training(self, env: str) -> TrainPlan:
         """How an agent of the population learns, as the plan of a training run."""
         own = dict(env=env, rule="discovered", log_every=1)
-        outside = dict(lag=0, workers=self.workers, step_timeout=self.step_timeout)
+        outside = dict(lag=0, workers=self.env_workers, step_timeout=self.step_timeout)
         return TrainPlan.of(BASE | self.suggested | own | outside)
 
     @property

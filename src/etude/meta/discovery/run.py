@@ -4,7 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Callable
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import equinox as eqx
 import jax
@@ -108,6 +108,11 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     def reopened(cls, folder: RunFolder, end: int | None = None) -> "DiscoveryRun":
         config = read_config(folder, end)
         return cls.create(config, rules.load_kept(folder, rules.START_FILE))
+
+    def on(self, cluster: ClusterOptions, tell: Callable[[str], None] | None = None) -> Self:
+        """The same run where a cluster works, if there is one; not what is saved, only where it is
+        computed."""
+        return dataclasses.replace(self, cluster=cluster, tell=tell or self.tell)
 
     # --- What the loop asks ----------------------------------------------------------------------
 
