@@ -21,8 +21,8 @@ from etude.meta.discovery.run import DiscoverResult, DiscoveryRun
 from etude.meta.discovery.saved import read_config
 from etude.meta.online_run import training_run
 from etude.placing.cluster import ClusterOptions
-from etude.placing.local import LocalPlaces
 from etude.placing.pace import Progress
+from etude.placing.places import places, working_on
 from etude.rules import Rule
 from etude.runs import lifecycle
 from etude.runs.estimates import forcing
@@ -164,6 +164,7 @@ def compare(
     out: str | None = None,
     resume: str | None = None,
     processes: int | None = None,
+    cluster: ClusterOptions | None = None,
     trust: bool = False,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     **settings: object,
@@ -177,22 +178,21 @@ def compare(
         out: Folder of the comparison, as by `etude compare --out`.
         resume: Continue the comparison in this folder, which has its own settings.
         processes: How many run at once; by default one per core.
+        cluster: The machines where they run, if not this one.
         trust: Whether to import code that a resumed folder names.
         on_progress: Told every second how far all of it is.
     """
     if resume is not None and settings:
         raise UserError("A comparison keeps its own settings when it goes on.")
-    places = LocalPlaces(processes)
-    with plugins.trusting(trust):
+    with working_on(cluster or ClusterOptions()), plugins.trusting(trust):
+        at = places(processes)
         if resume is not None:
             comparison, folder = comparing.reopen(resume)
         else:
             config = make_config(CompareConfig, "etude.compare", envs=envs, rules=rules, **settings)
             comparison = comparing.Comparison.planned(config)
             folder = comparing.start(comparison, out)
-        return Compared(
-            str(folder.path), comparing.execute(comparison, folder, places, on_progress)
-        )
+        return Compared(str(folder.path), comparing.execute(comparison, folder, at, on_progress))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,6 +215,7 @@ def tune(
     *,
     out: str | None = None,
     processes: int | None = None,
+    cluster: ClusterOptions | None = None,
     on_progress: Callable[[Record], None] = lambda record: None,
     **settings: object,
 ) -> Tuned:
@@ -225,13 +226,15 @@ def tune(
         rule: The rule by its name; settings that follow are kept as they are.
         out: Folder of the search, as by `etude tune --out`.
         processes: How many trainings run at once; by default one per core.
+        cluster: The machines where they run, if not this one.
         on_progress: Told how many candidates are done (`updates`), in how many `steps`.
     """
     tuning.require_optuna()
-    places = LocalPlaces(processes)
-    config = make_config(TuneConfig, "etude.tune", env=env, rule=rule, **settings)
-    folder = tuning.start(config, out)
-    return Tuned(str(folder.path), tuning.execute(config, folder, places, on_progress))
+    with working_on(cluster or ClusterOptions()):
+        at = places(processes)
+        config = make_config(TuneConfig, "etude.tune", env=env, rule=rule, **settings)
+        folder = tuning.start(config, out)
+        return Tuned(str(folder.path), tuning.execute(config, folder, at, on_progress))
 
 
 def resume(

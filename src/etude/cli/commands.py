@@ -154,6 +154,8 @@ def reproduce(
     seed: Whole = 0,
     out: Annotated[str | None, no_default("a new one under runs/")] = None,
     list_: Annotated[bool, tyro.conf.arg(name="list", help_behavior_hint="")] = False,
+    *,
+    machines: Annotated[Flags, flags_of(ClusterOptions(), lambda name: "")],
 ) -> None:
     """Rerun a published experiment: its figure, and a verdict on each of its claims.
 
@@ -187,11 +189,13 @@ def reproduce(
     if not 0 <= seed < TUNING_SEEDS:
         raise UserError(f"--seed must be from 0 to {TUNING_SEEDS - 1:,}, not {seed}.")
     from etude.cli.running import reproduced
+    from etude.placing.places import working_on
 
     files_matter()
     folder = RunFolder.create(out, f"reproduce-{name}")
     options, started = Options(quick, seeds, seed, full), time.monotonic()
-    result = reproduced(lambda: EXPERIMENTS[name].run(options, say), folder)
+    with working_on(ClusterOptions(**machines.given)):
+        result = reproduced(lambda: EXPERIMENTS[name].run(options, say), folder)
     write(result, name, options, folder, command_line())
     if not quick:
         print_verdicts(result.verdicts)

@@ -7,8 +7,9 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from etude import stopping
@@ -27,6 +28,9 @@ ROOM_EVERY = 5.0
 def connect(address: str) -> Callable[[], None]:
     """Makes this process the driver of a cluster; returns what undoes it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # once it is ended, it must not begin again
+    if address == LOCAL:
+        os.environ.setdefault("RAY_worker_niceness", "0")  # or whatever else runs goes first
     if address == LOCAL or host_and_port(address)[0] in LOOPBACK:
         # Or Ray would put the address of this machine on the network in place of the loopback.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
@@ -38,7 +42,9 @@ def connect(address: str) -> Callable[[], None]:
         _require_answer(address)
     own: dict[str, Any] = dict(num_cpus=len(cores()), include_dashboard=False)
     own |= dict(_node_ip_address="127.0.0.1")
-    with _own_signals():
+    with _own_signals(), warnings.catch_warnings():
+        # JAX warns of forks. Ray's children become programs of their own at once.
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
         try:
             ray.init(
                 address,
@@ -55,6 +61,17 @@ def connect(address: str) -> Callable[[], None]:
         ray.shutdown()
 
     return disconnect
+
+
+@contextmanager
+def connected(options: ClusterOptions) -> Iterator[None]:
+    """Within it, this process is the driver of the cluster, if there is one."""
+    disconnect = connect(options.cluster) if options.cluster is not None else None
+    try:
+        yield
+    finally:
+        if disconnect is not None:
+            disconnect()
 
 
 def _require_answer(address: str) -> None:
@@ -76,15 +93,37 @@ class _own_signals:
                 signal.signal(number, handler)
 
 
+def room_in_all(options: ClusterOptions) -> int:
+    """For how many workers the cluster would have room if nothing else ran there."""
+    import ray
+
+    return _room(ray.cluster_resources(), options)
+
+
+def _room(there_is: Mapping[str, float], options: ClusterOptions) -> int:
+    room = [there_is.get("CPU", 0.0) // options.worker_cpus]
+    if options.worker_gpus:
+        room.append(there_is.get("GPU", 0.0) // options.worker_gpus)
+    return int(min(room))
+
+
 class RayActors:
     """Actors of one class, spread over the machines of the cluster (see `Actors`). It has a method
     `call(what, returns, *arguments)`."""
 
-    def __init__(self, kind: type, arguments: tuple[object, ...], options: ClusterOptions):
+    def __init__(
+        self,
+        kind: type,
+        arguments: tuple[object, ...],
+        options: ClusterOptions,
+        calls_at_once: int = 1,
+    ):
         import ray
 
         self._ray, self._options = ray, options
-        asks = dict(num_cpus=options.worker_cpus, num_gpus=options.worker_gpus)
+        asks: dict[str, Any] = dict(num_cpus=options.worker_cpus, num_gpus=options.worker_gpus)
+        if calls_at_once > 1:
+            asks["max_concurrency"] = calls_at_once
         # Whoever is lost is replaced by the driver, who knows what it did last.
         fate = dict(max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")
         self._make = lambda: ray.remote(kind).options(**asks, **fate).remote(*arguments)
@@ -96,11 +135,8 @@ class RayActors:
     def room(self) -> int:
         now = time.monotonic()
         if now - self._looked_at >= ROOM_EVERY:
-            self._looked_at, free = now, self._ray.available_resources()
-            room = [free.get("CPU", 0.0) // self._options.worker_cpus]
-            if self._options.worker_gpus:
-                room.append(free.get("GPU", 0.0) // self._options.worker_gpus)
-            self._room = int(min(room))
+            self._looked_at = now
+            self._room = _room(self._ray.available_resources(), self._options)
         return self._room
 
     def call(self, actor: Any, what: str, returns: int, *arguments: object) -> list[Ref]:

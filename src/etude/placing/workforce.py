@@ -23,7 +23,7 @@ KEEP_EVERY = 10
 """Steps between two times that all pieces are fetched: as many have to be gone through again."""
 STARTING, PREPARING = 60.0, 3600.0
 """Seconds that others wait for a worker to start, and that preparing (compiling) may take."""
-SLOW, NOTICEABLE = 10.0, 2.0
+SLOW, NOTICEABLE = 10.0, 5.0
 """A worker is slow that takes so many times as long as others do, and so many seconds longer."""
 MOST_LOSSES = 5
 """After as many losses in a row the work itself must be to blame."""

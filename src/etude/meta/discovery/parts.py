@@ -8,7 +8,7 @@ they are computed.
 
 import dataclasses
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -114,13 +114,12 @@ class Programs:
         self._rule = rule
         self._traced: dict[Likeness, dict[str, Lowered]] = {}
         self._compiled: dict[Likeness, dict[str, Compiled]] = {}
-        self._replace: dict[Likeness, Callable[..., Seat]] = {}
+        self._replace: dict[Likeness, Compiled] = {}
 
     def traced(self, part: Part) -> dict[str, Lowered]:
         if part.likeness not in self._traced:
             lowered = part.group.lower(self._rule, part.shapes(self._rule))
             self._traced[part.likeness] = lowered
-            self._replace[part.likeness] = jax.jit(part.group.replace, donate_argnums=1)
         return self._traced[part.likeness]
 
     def compiled(self, part: Part) -> dict[str, Compiled]:
@@ -129,13 +128,22 @@ class Programs:
             self._compiled[part.likeness] = programs
         return self._compiled[part.likeness]
 
+    def replacing(self, part: Part) -> Compiled:
+        """What puts fresh agents in others' places; compiled when it is first needed."""
+        if part.likeness not in self._replace:
+            over = jax.ShapeDtypeStruct((part.place.agents,), bool)
+            program = jax.jit(part.group.replace, donate_argnums=1)
+            lowered = program.lower(self._rule, part.shapes(self._rule), over)
+            self._replace[part.likeness] = lowered.compile()
+        return self._replace[part.likeness]
+
     def step(self, part: Part, rule: Rule, seats: Seat) -> Stepped:
         """A meta-step of a part; those whose time is over are replaced. The old seats are used
         up."""
         programs = self.compiled(part)
         update, seats, played = part.group.meta_step(programs, rule, seats)
         if np.any(played["over"]):
-            seats = self._replace[part.likeness](rule, seats, played["over"])
+            seats = self.replacing(part)(rule, seats, played["over"])
             part.group.replaced(played["over"])
         return Stepped(update, seats, played)
 

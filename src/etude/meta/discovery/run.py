@@ -4,7 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Callable
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -109,7 +109,9 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         config = read_config(folder, end)
         return cls.create(config, rules.load_kept(folder, rules.START_FILE))
 
-    def on(self, cluster: ClusterOptions, tell: Callable[[str], None] | None = None) -> Self:
+    def on(
+        self, cluster: ClusterOptions, tell: Callable[[str], None] | None = None
+    ) -> "DiscoveryRun":
         """The same run where a cluster works, if there is one; not what is saved, only where it is
         computed."""
         return dataclasses.replace(self, cluster=cluster, tell=tell or self.tell)

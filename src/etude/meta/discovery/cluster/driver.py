@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 
 from etude.core.rule import Rule
-from etude.meta.discovery.cluster.worker import PartStep, Setup, Worker
+from etude.meta.discovery.cluster.worker import PartStep, Setup, Worker, versions
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.parts import Part, Sum, by_environment, is_outside
 from etude.meta.discovery.placement import Placement, PopulationStep, Seats
 from etude.meta.discovery.rule_optimiser import RuleUpdate
 from etude.placing.cluster import ClusterOptions
 from etude.placing.rays import RayActors, connect
+from etude.placing.surroundings import Surroundings
 from etude.placing.workforce import Workforce
 from etude.runs.storage import from_arrays, to_arrays
 
@@ -43,7 +44,8 @@ class OnCluster(Placement):
         # Side by side, parts could take more than the limit.
         threads = 1 if config.memory_limit else options.worker_cpus
         rule = pickle.dumps(jax.device_get(self._start))
-        setup = Setup.of_this_process(config, rule, threads, bool(options.worker_gpus))
+        here = Surroundings.of_this_process(gpus=bool(options.worker_gpus))
+        setup = Setup(config, rule, here, versions(), threads)
         self._workforce = Workforce(
             RayActors(Worker, (setup,), options),
             [part.name for part in self._parts],

@@ -32,6 +32,7 @@ class Held:
     def prepare(self, pieces: Sequence[int]) -> None:
         for piece in pieces:
             self._programs.compiled(self._part(piece))
+            self._programs.replacing(self._part(piece))  # now: later it would look like hanging
 
     def _part(self, piece: int) -> Part:
         if piece not in self._parts:

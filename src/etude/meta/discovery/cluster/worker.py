@@ -2,12 +2,12 @@
 
 import os
 import socket
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etude.errors import UserError, reason
 from etude.meta.discovery.config import DiscoverConfig
+from etude.placing.surroundings import Surroundings
 from etude.placing.workforce import Failed
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from etude.meta.discovery.cluster.held import Held
 
 # JAX is imported only after the worker's environment is that of the driver.
-OURS = ("JAX_", "XLA_", "ETUDE_")
-"""What variables begin with that JAX and Etude look at."""
 Arrays = dict[str, "np.ndarray"]
 
 
@@ -27,18 +25,9 @@ class Setup(NamedTuple):
     config: DiscoverConfig
     rule: bytes
     """The rule that the run starts from, pickled by the driver."""
-    environment: dict[str, str]
-    folder: str
-    path: list[str]
+    surroundings: Surroundings
     versions: dict[str, str]
     threads: int
-
-    @staticmethod
-    def of_this_process(config: DiscoverConfig, rule: bytes, threads: int, gpus: bool) -> "Setup":
-        found = {name: x for name, x in os.environ.items() if name.startswith(OURS)}
-        if gpus:  # the driver may have none
-            found.pop("JAX_PLATFORMS", None)
-        return Setup(config, rule, found, os.getcwd(), [*sys.path], versions(), threads)
 
 
 def versions() -> dict[str, str]:
@@ -62,10 +51,7 @@ class Worker:
     """See `Workforce` for what it is asked, and when."""
 
     def __init__(self, setup: Setup):
-        os.environ.update(setup.environment)
-        if os.path.isdir(setup.folder):
-            os.chdir(setup.folder)
-        sys.path += [x for x in setup.path if x not in sys.path]
+        setup.surroundings.take_on()
         self._setup = setup
         self._held: Held | None = None
 
