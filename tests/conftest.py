@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 # Before JAX is imported, here and in the processes that tests start: nearly all the time of the
-# tests is compilation, and the programs are small.
+# tests is compilation, and the programs are small. The devices are for what several of them share.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-    " --xla_cpu_parallel_codegen_split_count=1",
+    " --xla_cpu_parallel_codegen_split_count=1 --xla_force_host_platform_device_count=8",
 )
 
 # A program is compiled once, whichever tests, pytest workers and processes they start use it: all

@@ -42,7 +42,7 @@ def test_memory_is_what_a_program_is_given_and_the_largest_that_it_holds():
 
 def test_the_estimate_is_a_lower_bound_near_what_is_compiled():
     run = untraced(env="catch", seeds=64, torso=(64, 64))
-    found = run._compiled.memory_analysis()
+    found = run._compiled[0].memory_analysis()
     needed = found.argument_size_in_bytes + found.temp_size_in_bytes
     estimate = estimates.needs_of_all(run.traced(), run.shapes()).memory
     assert 0.4 * needed < estimate < 1.1 * needed

@@ -21,6 +21,7 @@ from etude.meta.discovery.run import DiscoverResult, DiscoveryRun
 from etude.meta.discovery.saved import read_config
 from etude.meta.online_run import training_run
 from etude.placing.cluster import ClusterOptions
+from etude.placing.devices import using
 from etude.placing.pace import Progress
 from etude.placing.places import places, working_on
 from etude.rules import Rule
@@ -51,6 +52,7 @@ def train(
     out: str | None = None,
     trust: bool = False,
     force: bool = False,
+    devices: int | str = 1,
     on_record: OnRecord | None = None,
     on_checkpoint: OnCheckpoint | None = None,
     **settings: object,
@@ -61,9 +63,10 @@ def train(
     checkpoints. An exception in a callback ends the run, which can be resumed from its folder. If
     `rule` is a file that names code which is not Etude's, that is imported only if you `trust` it.
     What would take more memory than there is, or compile for very long, is run only by `force`.
+    Several `devices` (a number, or `"all"`) share out the seeds, or a single agent's batch.
     """
     callbacks = _callbacks(out, on_record, on_checkpoint)
-    with plugins.trusting(trust), forcing(force):
+    with plugins.trusting(trust), forcing(force), using(devices):
         run = setup(env, rule, **settings)
     return _run(run, out, callbacks)
 
@@ -127,18 +130,19 @@ def adapt(
     *,
     out: str | None = None,
     force: bool = False,
+    devices: int | str = 1,
     on_record: OnRecord | None = None,
     on_checkpoint: OnCheckpoint | None = None,
     **settings: object,
 ) -> AdaptResult:
     """Learns to adapt to tasks, and returns policies; `settings` are the fields of `AdaptConfig`.
 
-    With `out`, the run is kept in that folder, as by `etude adapt --out`. Callbacks and `force` are
-    as those of `train`.
+    With `out`, the run is kept in that folder, as by `etude adapt --out`. Callbacks, `force` and
+    `devices` are as those of `train`.
     """
     callbacks = _callbacks(out, on_record, on_checkpoint)
     config = make_config(AdaptConfig, "etude.adapt", algo=algo, tasks=tasks, **settings)
-    with forcing(force):
+    with forcing(force), using(devices):
         run = AdaptRun.create(config)
     return _run(run, out, callbacks)
 
@@ -244,6 +248,7 @@ def resume(
     cluster: ClusterOptions | None = None,
     trust: bool = False,
     force: bool = False,
+    devices: int | str = 1,
     **options: Unpack[LoopOptions],
 ) -> Result:
     """Continues the run in a folder, and returns what `train`, `discover` or `adapt` would.
@@ -255,9 +260,10 @@ def resume(
         trust: Whether to import code that the folder names: an environment or a rule that is not
             Etude's.
         force: Whether to run what would take more memory than there is, or compile for very long.
+        devices: How many share out the run, whatever the number was before.
         options: Of the loop, `on_record` and `on_checkpoint` among them.
     """
-    with forcing(force):
+    with forcing(force), using(devices):
         run, folder = reopen(path, end, trust=trust)
     if cluster is not None:
         if not isinstance(run, DiscoveryRun):

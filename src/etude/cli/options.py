@@ -26,6 +26,9 @@ class RunOptions:
     """Seconds between checkpoints; 0 saves one after each line of metrics."""
     grace: float = GRACE
     """Seconds that finishing and saving may take after a first Ctrl-C, SIGTERM or SIGHUP."""
+    devices: str = "1"
+    """Devices of this process that share out the run: a number, or all. Each has its part of the
+    seeds or agents; a single agent's batch is shared out."""
     force: bool = False
     """Run even what would take more memory than there is, or compile for very long."""
     tensorboard: bool = False
@@ -52,7 +55,7 @@ class RunOptions:
 
 
 OF_THE_COMMAND = {"resume", "dry_run", "checkpoint_seconds", "grace", "trust", *LOGGERS}
-OF_THE_COMMAND |= {"processes", "force", *vars(ClusterOptions())}
+OF_THE_COMMAND |= {"processes", "force", "devices", *vars(ClusterOptions())}
 """Those that say nothing about the run itself."""
 
 

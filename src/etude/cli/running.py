@@ -17,6 +17,7 @@ from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.run import DiscoveryRun
 from etude.meta.discovery.start import start_maker
+from etude.placing import devices
 from etude.placing.cluster import ClusterOptions
 from etude.placing.rays import connected
 from etude.runs import estimates
@@ -40,7 +41,7 @@ def run(
 ) -> None:
     """A new run, or the one in a folder that goes on to `end`; on a cluster if there is one."""
     with connected(cluster or ClusterOptions()):  # first: it may be a long way to a mistake there
-        with estimates.forcing(options.force):
+        with estimates.forcing(options.force), devices.using(options.devices):
             if options.resume is None:
                 run = kinds.class_called(kind).create(config)
                 folder = start(run, options.out, command_line())

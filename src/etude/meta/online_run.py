@@ -25,7 +25,7 @@ from etude.runs.run import Record
 from etude.training.config import TrainPlan
 from etude.training.host_run import HostRun
 from etude.training.iteration import rule_keys, seed_keys
-from etude.training.run import TrainRun
+from etude.training.run import TrainRun, require_one_device
 from etude.training.side_by_side import ByUpdate
 
 
@@ -46,7 +46,10 @@ class OnlineRun(TrainRun[OnlineState]):
         start = jax.vmap(make, axis_size=config.seeds)(keys)
         if not jax.tree.leaves(start):
             raise UserError(f"{config.rule} has no parameters, so nothing to learn online.")
-        kind = HostOnlineRun if isinstance(task, HostTask) else cls
+        kind = cls
+        if isinstance(task, HostTask):
+            require_one_device(config)
+            kind = HostOnlineRun
         return kind(task, start, config, OnlineTraining.create(task, config))
 
     @classmethod

@@ -57,6 +57,9 @@ class TrainPlan:
     """Random seed; the same seed on the same machine gives the same bits."""
     seeds: int = 1
     """Number of agents trained side by side in one program, each from its own random key."""
+    part: int = 0
+    """Seeds that are computed together, one such part after another, which takes less memory; 0:
+    all that a device has. With the same parts, any number of --devices gives the same bits."""
     batch: int = 32
     """Trajectories per update."""
     rollout: int = 20
@@ -244,7 +247,7 @@ RANGES_ONLINE: Ranges = {
 """Under rules that learn."""
 LATER = ("epochs", "minibatches", "memory", "memory_size", "memory_gate")
 LATER += ("lag", "workers", "step_timeout", "conv_kind", "embedding", "frame_stack", "preset")
-LATER += ("max_seconds", "eval_episodes")
+LATER += ("max_seconds", "eval_episodes", "part")
 """Settings that folders of earlier versions lack; at the time they were as in `BASE`."""
 
 
@@ -291,7 +294,7 @@ def _check_training(settings: TrainRequest | TrainPlan) -> None:
         cost="warmup weight_decay max_seconds",
         positive="learning_rate max_update step_timeout",
         part="replay_share",
-        whole="workers eval_episodes",
+        whole="workers eval_episodes part",
         lag="lag",
         widths="torso",
         channels="conv",

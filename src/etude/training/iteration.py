@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
@@ -21,6 +22,7 @@ from etude.core.players import Player
 from etude.core.types import Context, Episodes, Metrics, Rollout
 from etude.envs import JaxTask, Task
 from etude.errors import UserError
+from etude.placing.devices import along
 from etude.rules import Rule
 from etude.training.config import TrainPlan
 
@@ -81,6 +83,8 @@ class Training:
     task: Task
     config: TrainPlan
     optimiser: optax.GradientTransformation
+    mesh: Mesh | None = None
+    """The devices that share out each batch, if there are several."""
 
     @staticmethod
     def create(task: Task, config: TrainPlan) -> "Training":
@@ -90,6 +94,23 @@ class Training:
                 f"{config.replay_share}: choose a larger batch, or a replay share of 0."
             )
         return Training(task, config, make_optimiser(config))
+
+    def shared_out(self, mesh: Mesh) -> "Training":
+        """With batches that devices share out, if there are several."""
+        config = self.config
+        for what, number in (("environments", config.num_envs), ("trajectories", config.batch)):
+            if number % mesh.size:
+                raise UserError(
+                    f"{mesh.size} devices cannot share out {number} {what} of a batch equally."
+                )
+        return self if mesh.size == 1 else dataclasses.replace(self, mesh=mesh)
+
+    def layout(self, state: TrainState, mesh: Mesh) -> PyTree[NamedSharding]:
+        """Where a state is whose batches are shared out, by its form: each device has its share of
+        the environments, and all else. (Of replay too: batches are drawn from all of it.)"""
+        everywhere = jax.tree.map(lambda _: along(mesh, None), state)
+        actors = jax.tree.map(lambda _: along(mesh, 1), state.world.actors)
+        return eqx.tree_at(lambda s: s.world.actors, everywhere, actors)
 
     @property
     def source(self) -> JaxSource:
@@ -152,6 +173,8 @@ class Training:
         if replay is not None:
             replay = replay.add(new)
             batch = join(new, replay.sample(key, self.config.batch - self.config.num_envs))
+        if self.mesh is not None:
+            batch = jax.lax.with_sharding_constraint(batch, along(self.mesh, 1))
         metrics = {
             "reward": new.mean(new.reward),
             "episodes": jnp.sum(episodes.ended),

@@ -14,6 +14,7 @@ from etude.core.agent import Agent
 from etude.core.types import Metrics
 from etude.envs import HostTask, JaxTask, Task, catalogue
 from etude.errors import UserError
+from etude.placing import devices
 from etude.rules import Rule
 from etude.runs.figures import has_curve, label_of, plot_curves
 from etude.runs.folder import RunFolder
@@ -30,6 +31,7 @@ from etude.training.iteration import (
     seed_keys,
 )
 from etude.training.planning import read_plan
+from etude.training.sharing import SharedBatch, Sharing
 from etude.training.side_by_side import ByUpdate, SideBySide
 from etude.training.trained import TrainedAgent
 
@@ -88,9 +90,12 @@ class TrainRun(SideBySide[State, TrainResult]):
         if isinstance(task, HostTask):
             from etude.training.host_run import HostRun
 
+            require_one_device(config)
             return HostRun(task, rule, config, training)
         if config.workers:
             raise UserError(f"--workers is for simulators outside JAX; {config.env} runs in it.")
+        if config.seeds == 1:
+            training = training.shared_out(devices.mesh())
         return cls(task, rule, config, training)
 
     @classmethod
@@ -115,6 +120,17 @@ class TrainRun(SideBySide[State, TrainResult]):
 
     def given(self) -> Rule:
         return self.rule
+
+    @property
+    def part(self) -> int:
+        return self.config.part
+
+    @cached_property
+    def sharing(self) -> Sharing[State]:
+        training = self.training
+        if isinstance(training, Training) and (mesh := training.mesh) is not None:
+            return SharedBatch(mesh, training.layout(self.shapes(), mesh))
+        return super().sharing
 
     def _init(self) -> State:
         """Fresh agents."""
@@ -249,6 +265,13 @@ class TrainRun(SideBySide[State, TrainResult]):
     def _kept_rules(self, folder: RunFolder) -> list[Rule]:
         """The rule of each seed, as of the last checkpoint."""
         return [self.rule] * self.config.seeds
+
+
+def require_one_device(config: TrainPlan) -> None:
+    """Refuses what is for environments in JAX alone."""
+    for asked, name in ((devices.mesh().size > 1, "--devices"), (config.part, "--part")):
+        if asked:
+            raise UserError(f"{name} is for environments in JAX; {config.env} runs outside it.")
 
 
 def _mean(x: np.ndarray) -> float:

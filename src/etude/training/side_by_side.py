@@ -1,15 +1,17 @@
 """Runs whose seeds go side by side, in one compiled program."""
 
 import abc
+from functools import cached_property
 from typing import ClassVar
 
-import jax
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from etude.core.types import Metrics
 from etude.errors import UserError
+from etude.placing.devices import Shares
 from etude.runs.run import Found, Outcome, Record, Run, State
+from etude.training.sharing import SharedSeeds, Sharing
 
 ByUpdate = dict[str, np.ndarray]
 """Metrics: updates × seeds."""
@@ -42,14 +44,25 @@ class SideBySide(Run[State, Found]):
     def steps_after(self, updates: int) -> int:
         """Environment steps of a seed up to and including an update."""
 
+    # --- Devices ---------------------------------------------------------------------------------
+
+    @property
+    def part(self) -> int:
+        """How many seeds are computed together; 0: all that a device has."""
+        return 0
+
+    @cached_property
+    def sharing(self) -> Sharing[State]:
+        """How it is shared out over the devices in use when this is first asked."""
+        shares = Shares.of(self.config.seeds, "--seeds", self.part)
+        return SharedSeeds(shares, self.given_axis)
+
     def _lower(self) -> PyTree:
-        axes = (self.given_axis, 0, None)
-        program = jax.jit(jax.vmap(self.updated, in_axes=axes), donate_argnums=1)
-        return program.lower(self.given_form(), self.shapes(), jax.ShapeDtypeStruct((), np.int32))
+        return self.sharing.lower(self.updated, self.given_form(), self.shapes())
 
     def advance(self, state: State, done: int, number: int) -> tuple[State, ByUpdate]:
-        state, metrics = self._compiled(self.given(), state, np.int32(number))
-        metrics = {name: x[:, :number].T for name, x in jax.device_get(metrics).items()}
+        state, metrics = self.sharing.run(self._compiled, self.given(), state, number)
+        metrics = {name: x[:, :number].T for name, x in metrics.items()}
         self._require_finite(metrics, done)
         return state, metrics
 
