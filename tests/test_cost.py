@@ -45,7 +45,7 @@ def test_the_command_measures_each_kind_of_part_and_writes_nothing(tmp_path, mon
 
     monkeypatch.setattr(estimating, "measure", measure)
     flags = "--envs catch:rows=4,columns=3 --agents 2 --part 1 --torso 4 --batch 4 --rollout 4"
-    flags += " --from tests.probes:LearnedDiscount --inner-updates 1 --check-every 0"
+    flags += " --from metagrad --inner-updates 1 --check-every 0"
     monkeypatch.setattr("sys.argv", ["etude", "discover", *flags.split(), "--estimate"])
     monkeypatch.setattr("etude.cli.commands._configure_jax", lambda: None)
     main()
