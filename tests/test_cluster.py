@@ -1,6 +1,7 @@
 """Discovery and jobs on a real Ray cluster of three nodes, all of it on this machine's loopback."""
 
 import dataclasses
+import importlib.util
 import os
 import re
 import signal
@@ -15,7 +16,7 @@ from etude.meta.discovery.run import DiscoveryRun
 from etude.placing.cluster import ClusterOptions
 from etude.placing.job import LOG, Job
 from etude.placing.ray_places import RayPlaces
-from etude.placing.rays import connect
+from etude.placing.rays import connect, set_out
 from etude.placing.running import run_jobs
 from etude.rules.metagrad import MetaGrad, MetaGradConfig
 from etude.runs.folder import RunFolder
@@ -24,8 +25,9 @@ from etude.runs.lifecycle import start as start_run
 from tests.test_cli import ROOT, kill_when, start
 from tests.test_discovery import TINY
 
-pytest.importorskip("ray")
 pytestmark = [
+    # Not `importorskip`: Ray must be told a few things before it is imported.
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed"),
     pytest.mark.slow,
     # Ray's own: files and sockets that it leaves to the collector, and what it will do one day.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning"),
@@ -38,21 +40,18 @@ SETTINGS = TINY | dict(agents=3, part=(1,), meta_steps=6, log_every=1)
 @pytest.fixture(scope="module")
 def cluster():
     """Three nodes with a core each; the first one is where this process is connected."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # loopback is meant
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_worker_niceness", "0")
-        from ray.cluster_utils import Cluster
+    set_out("127.0.0.1:1")
+    from ray.cluster_utils import Cluster
 
-        own = dict(num_cpus=1, object_store_memory=80 << 20, node_ip_address="127.0.0.1")
-        found = Cluster(initialize_head=True, head_node_args=own | dict(include_dashboard=False))
-        found.own = own
-        for _ in range(2):
-            found.add_node(**own)
-        disconnect = connect(found.address)
-        yield found
-        disconnect()
-        found.shutdown()
+    own = dict(num_cpus=1, object_store_memory=80 << 20, node_ip_address="127.0.0.1")
+    found = Cluster(initialize_head=True, head_node_args=own | dict(include_dashboard=False))
+    found.own = own
+    for _ in range(2):
+        found.add_node(**own)
+    disconnect = connect(found.address)
+    yield found
+    disconnect()
+    found.shutdown()
 
 
 @pytest.fixture(scope="module")
