@@ -41,6 +41,8 @@ SETTINGS = TINY | dict(agents=3, part=(1,), meta_steps=6, log_every=1)
 def cluster():
     """Three nodes with a core each; the first one is where this process is connected."""
     set_out("127.0.0.1:1")
+    # Whether other processes of this machine leave it enough memory is not what is tested here.
+    os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112
     from ray.cluster_utils import Cluster
 
     own = dict(num_cpus=1, object_store_memory=80 << 20, node_ip_address="127.0.0.1")
@@ -93,7 +95,7 @@ def test_one_worker_has_the_bits_of_one_process(alone, cluster, expected):
     told = []
     run = on(alone, cluster, 1, told)
     assert outcome(execute(run)) == expected
-    assert not told and "1 worker" not in run.describe(expected[1][-1])
+    assert not any("is lost" in text for text in told), told
 
 
 def test_a_worker_that_is_killed_and_one_that_hangs(alone, cluster, expected):
