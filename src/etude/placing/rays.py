@@ -19,6 +19,7 @@ from etude.errors import UserError, reason
 from etude.placing.actors import Lost, Ref
 from etude.placing.cluster import LOCAL, ClusterOptions, host_and_port
 from etude.placing.local import cores
+from etude.settings import shown
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 STAYS_HERE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -184,7 +185,7 @@ class RayActors:
         except errors.RayTaskError as error:  # workers return what goes wrong (see `Failed`)
             raise UserError(f"A worker failed: {reason(error.cause)}") from error
         except errors.RayError as error:
-            raise Lost(reason(error).splitlines()[0].strip()) from error
+            raise Lost(shown(reason(error).partition(". ")[0].rstrip("."))) from error
 
     def put(self, value: object) -> Ref:
         with self._cluster():
