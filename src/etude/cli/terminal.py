@@ -152,7 +152,10 @@ def print_experiments(experiments: "dict[str, Experiment]") -> None:
 
 
 def print_verdicts(verdicts: "list[Verdict]") -> None:
-    rows = ((x.claim, figure(x.figure), interval(vars(x)), x.verdict) for x in verdicts)
+    rows = (
+        (x.claim, figure(x.figure), interval({"low": x.low, "high": x.high}), x.verdict)
+        for x in verdicts
+    )
     print_table(rows, "claim", "ours", "95% interval over seeds", "verdict")
 
 

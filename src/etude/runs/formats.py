@@ -99,6 +99,8 @@ class DiscoverRecord(Record):
     reg_loss: NotRequired[float | None]
     meta_gradient_norm: NotRequired[float | None]
     meta_update_norm: NotRequired[float | None]
+    fitness: NotRequired[float | None]
+    fitness_difference: NotRequired[float | None]
     entropy: NotRequired[float | None]
     reward: NotRequired[float | None]
     positive_rewards: NotRequired[float | None]
