@@ -28,7 +28,7 @@ from etude.errors import UserError, did_you_mean, reason
 from etude.meta.discovery.config import DiscoverConfig
 from etude.placing.cluster import ClusterOptions
 from etude.settings import SEED_RANGE, Settings, is_seed
-from etude.text import count
+from etude.text import count, printable
 from etude.training.config import TrainRequest
 from etude.training.presets import default_of
 
@@ -331,5 +331,6 @@ def fail(message: str, error: BaseException) -> NoReturn:
     if os.environ.get("ETUDE_TRACEBACK"):
         traceback.print_exception(error)
     console = Console(stderr=True)
-    console.print(f"etude: {message}", style="red", highlight=False, markup=False, soft_wrap=True)
+    told = printable(f"etude: {message}")
+    console.print(told, style="red", highlight=False, markup=False, soft_wrap=True)
     sys.exit(2)

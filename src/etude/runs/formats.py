@@ -270,12 +270,19 @@ class CompareSummary(TypedDict):
     seconds: float
 
 
+class Layer(TypedDict, total=False):
+    """Settings."""
+
+    training: dict[str, Any]
+    rule: dict[str, Any]
+
+
 class Contender(TypedDict):
     name: str
     score: float | None
     again: float | None
-    layer: dict[str, Any]
-    """Settings, as in a preset."""
+    layer: Layer
+    """As in a preset."""
 
 
 class Trial(TypedDict):

@@ -14,6 +14,7 @@ from jax.stages import Lowered
 from jaxtyping import Array, Float, Int, PyTree
 
 from etude import envs, rules
+from etude.core.torso import image_notes
 from etude.errors import UserError
 from etude.meta.discovery.check import Check, Outcomes, score
 from etude.meta.discovery.cluster.driver import OnCluster
@@ -211,9 +212,11 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         self.draw(folder)
 
     def notes(self, resumed: bool = False) -> list[str]:
+        tasks = {part.place.env: part.group.task for part in self.parts}.values()
+        notes = [note for task in tasks for note in image_notes(task.name, task.observation)]
         hosts = (part.group.task.name for part in self.parts if is_outside(part))
         outside = list(dict.fromkeys(hosts)) if resumed else []
-        notes = [HostRun.resumed_note.format(env=name) for name in outside]
+        notes += [HostRun.resumed_note.format(env=name) for name in outside]
         if self.config.ranges.entropy and not self.start.weighs_entropy:
             notes.append(
                 f"{rules.kind_of(self.start)} has no entropy bonus of its own, so that lives do "
