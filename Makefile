@@ -24,6 +24,7 @@ fuzz: $(READY)
 
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos
+	$(BIN)/python -m tests.chaos_cluster
 
 soak: $(READY)
 	$(BIN)/python -m benchmarks.soak --minutes 60

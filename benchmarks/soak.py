@@ -92,7 +92,7 @@ class Soaked:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        return self.process.wait(600)
 
     def verdict(self, settled: float) -> list[str]:
         """What is wrong; `settled` is the minute from which on nothing may grow."""

@@ -9,7 +9,6 @@ what it declares to hold, if that is allowed), plus `VALUE` for each value in a 
 
 import argparse
 import io
-import json
 import os
 import random
 import sys
@@ -22,92 +21,36 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, NoReturn
 
-import jax
-import numpy as np
 from rich.console import Console
 
 from etude import rules
-from etude.adaptation.config import AdaptConfig
 from etude.adaptation.saved import read_config as read_adapt
 from etude.cli import running, terminal
+from etude.comparing import run as comparing
+from etude.comparing.results import Result
+from etude.comparing.suites import find_entries
 from etude.errors import UserError
-from etude.kinds import KINDS, open_folder
-from etude.meta.discovery.config import DiscoverConfig
+from etude.kinds import COMPARE, KINDS, TUNE, open_folder
 from etude.meta.discovery.report import plot_checks
 from etude.meta.discovery.saved import read_config as read_discovery
+from etude.report.build import build
+from etude.report.render import render_main
 from etude.rules import names
-from etude.rules.actor_critic import ActorCritic
 from etude.runs.arrays import UNPACKED_BYTES
 from etude.runs.figures import curve_arrays, label_of, plot_curves
-from etude.runs.folder import RunFolder
-from etude.training.config import TrainRequest
-from etude.training.planning import plan_named, read_plan
+from etude.runs.folder import Record, RunFolder
+from etude.training.planning import read_plan
+from etude.training.presets import files
+from etude.tuning import run as tuning
+from etude.tuning.search import Search
+from tests.damage import damage_bytes, damage_json, damage_lines, damage_npz, damage_text
+from tests.sound import FILES, LIKE, LISTED, REPRODUCTION, SETTINGS, write_sound
 
 SLACK, VALUE = 3 << 20, 40
-EVIL = "evil_module"
-"""Lies in the folder. To import it is to have failed."""
-CODE = f"{EVIL}:Env", f"gym/{EVIL}:Env-v0", f"trials/{EVIL}:Env:a=1", "os:system:command=touch x"
-HOSTILE: list[Any] = [
-    None, True, -1, 0, 2**62, 10**19, 10**400, -(10**30), 1e308, 0.5, "", "x" * 70_000, "\0", "nan",
-    [], {}, [[]], [1, "a", None], {"a": {}}, float("nan"), float("inf"), -float("inf"), *CODE,
-]  # fmt: skip
-STATE = {"x": np.arange(6.0, dtype=np.float32), "key": np.zeros((2, 2), np.uint32)}
-LIKE = {
-    "x": jax.ShapeDtypeStruct((6,), np.float32),
-    "key": jax.ShapeDtypeStruct((2,), jax.random.key(0).dtype),
-}
-
-
-# --- Sound folders --------------------------------------------------------------------------------
-
-SCORE = {"mean": 0.5, "low": None, "high": 1.0, "per_seed": [0.5, None]}
-CHECK = {x: {"catch": SCORE} for x in ("returns", "start", "baseline", "untrained")}
-WORK = {"seconds": 2.5, "steps_per_second": 99.5, "environment_steps": 64, "updates": 4}
-TRAINED = WORK | {"final_return": SCORE, "seeds": 2, "params_sha256": "0" * 64}
-CURVE = {"steps": 32, "seconds": 1.5, "return": 0.5, "returns": [0.5, None]}
-DISCOVERED = dict.fromkeys(
-    ["meta_loss", "pg_loss", "reg_loss", "meta_gradient_norm", "agent_loss", "age"], 0.5
-)
-
-
-def settings_of(kind: str) -> dict[str, Any]:
-    if kind == "discover":
-        return vars(DiscoverConfig())
-    if kind == "adapt":
-        return AdaptConfig().filled().settings()
-    return plan_named(TrainRequest(rule="metagrad" if kind == "online" else "ppo")).plan.settings()
-
-
-RECORDS: dict[str, dict[str, Any]] = {
-    "train": CURVE | {"last_returns": [0.5, None]},
-    "online": CURVE | {"learned": {"gamma": [0.9, 0.8]}, "outer_loss": 0.1},
-    "adapt": CURVE | {"returns_before": [0.1, 0.2], "test_before": 0.1, "test_after": 0.5},
-    "discover": DISCOVERED
-    | {"steps": 32, "seconds": 1.5, "resets": 0, "skipped": 0, "returns": {"catch": None}}
-    | {"check": CHECK | {"score": 0.1, "best": 0.2}},
-}
-SUMMARIES = {
-    "train": TRAINED,
-    "online": TRAINED | {"outcomes": {"coins": [0.5, 1.0]}},
-    "adapt": WORK | {"fresh_tasks": 9, "before": SCORE, "after": SCORE},
-    "discover": WORK | {"best_meta_step": 3, "final_check": CHECK},
-}
-
-
-def write_sound(path: Path, kind: str) -> RunFolder:
-    """A folder as a run would leave it; no run takes place."""
-    folder = RunFolder.create(str(path), "")
-    rules.save_kept(folder, rules.RULE_FILE, ActorCritic(), {"batch": 8, "torso": (8,)})
-    about = {"kind": kind, "format": 1, "id": folder.identity, "import_from": str(path)}
-    folder.write_config(about | settings_of(kind))
-    for updates in (2, 4):
-        folder.log({"updates": updates} | RECORDS[kind])
-    folder.save(STATE, 4, 2.5)
-    folder.write_summary(SUMMARIES[kind])
-    (path / f"{EVIL}.py").write_text("raise SystemError('imported')\n")
-    return RunFolder(path)
+OPENED = ("config.json", "metrics.jsonl", "summary.json")
+"""What a page is made of."""
 
 
 # --- Reading, as the commands do ------------------------------------------------------------------
@@ -151,6 +94,37 @@ def read_rule(folder: RunFolder) -> None:
     rules.load_kept(folder, rules.RULE_FILE)
 
 
+def read_comparison(folder: RunFolder) -> None:
+    comparison, again = comparing.reopen(str(folder.path))
+    for cell in comparison.cells:
+        Result.read(cell, folder.path, None)
+    again.summary()
+
+
+def read_search(folder: RunFolder) -> None:
+    config, again = tuning.reopen(str(folder.path))
+    Search(config, again, Nowhere())
+    again.summary()
+
+
+class Nowhere:
+    """No place for any training."""
+
+    number = 0
+
+    def start(self, job: object, place: int) -> NoReturn:
+        raise AssertionError("a training was started")
+
+
+def read_files(folder: RunFolder) -> None:
+    files.read(folder.path / SETTINGS)
+    find_entries(str(folder.path / LISTED))
+
+
+def read_nothing(folder: RunFolder) -> None:
+    """Of reproductions, which have a page and nothing else."""
+
+
 READERS = {
     "config.json": read_config,
     "metrics.jsonl": read_metrics,
@@ -158,9 +132,26 @@ READERS = {
     "checkpoint": read_checkpoint,
     "rule.npz": read_rule,
 }
+OTHERS = {
+    COMPARE: read_comparison,
+    TUNE: read_search,
+    REPRODUCTION: read_nothing,
+    FILES: read_files,
+}
+HELD = ["config.json", "metrics.jsonl", "summary.json"]
+FILES_OF = {
+    COMPARE: ["config.json", "summary.json", *(f"cells/catch--ppo/{name}" for name in HELD)],
+    TUNE: ["config.json", "summary.json", "study.jsonl"],
+    REPRODUCTION: ["summary.json"],
+    FILES: [SETTINGS, LISTED],
+}
 
 
-def draw(folder: RunFolder, records: list[dict[str, Any]]) -> None:
+def reader_of(kind: str, name: str) -> Callable[[RunFolder], None]:
+    return OTHERS[kind] if kind in OTHERS else READERS[name]
+
+
+def draw(folder: RunFolder, records: list[Record]) -> None:
     path = folder.path / "curve.png"
     if folder.kind == "discover":
         plot_checks([records], path)
@@ -170,109 +161,15 @@ def draw(folder: RunFolder, records: list[dict[str, Any]]) -> None:
 
 # --- Damage ---------------------------------------------------------------------------------------
 
-
-def damage_bytes(data: bytes, chance: random.Random) -> bytes:
-    for _ in range(chance.choice((1, 1, 1, 3, 10))):
-        at, end = sorted(chance.randrange(len(data) + 1) for _ in range(2))
-        data = damaged_between(data, at, min(end, at + 64), chance)
-    return data
-
-
-def damaged_between(data: bytes, at: int, end: int, chance: random.Random) -> bytes:
-    before, part, after = data[:at], data[at:end], data[end:]
-    ways = [
-        before,
-        before + after,
-        before + chance.randbytes(len(part)) + after,
-        before + part * 3 + after,
-        before + bytes([chance.randrange(256)]) + data[at + 1 :],
-        before + chance.choice((b"[", b"{", b'"', b"9", b"\0", b",")) + data[at:],
-        before + b"\xff" * len(part) + after,
-    ]
-    return chance.choice(ways)
-
-
-def damage_json(data: bytes, chance: random.Random) -> bytes:
-    """One value somewhere is another, is gone, or is nested deep."""
-    value = json.loads(data)
-    spots = list(places(value))
-    where, name = chance.choice(spots)
-    what = chance.randrange(8)
-    if what == 0:
-        del where[name]
-    elif what == 1:
-        where[name] = [where[name]]
-    else:
-        where[name] = chance.choice(HOSTILE)
-    if chance.random() < 0.02:
-        depth = chance.choice((20, 2_000, 100_000))
-        return b'{"env": ' + b"[" * depth + b"]" * depth + b"}"
-    if chance.random() < 0.01:
-        return b'{"env": [' + b"[]," * 200_000 + b"0]}"
-    return json.dumps(value).encode()
-
-
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    for name, part in pairs:
-        yield value, name
-        if isinstance(part, (dict, list)):
-            yield from places(part)
-
-
-def damage_lines(data: bytes, chance: random.Random) -> bytes:
-    lines = data.splitlines()
-    at = chance.randrange(len(lines))
-    lines[at] = damage_json(lines[at], chance)
-    return b"\n".join(lines) + b"\n"
-
-
-def damage_npz(data: bytes, chance: random.Random) -> bytes:
-    """Another header, other arrays, other packing."""
-    with np.load(io.BytesIO(data)) as file:
-        arrays = dict(file)
-    what = chance.randrange(6)
-    if what <= 2:
-        text = damage_json(arrays["__header__"].tobytes(), chance)
-        arrays["__header__"] = np.frombuffer(text, np.uint8)
-    else:
-        name = chance.choice([*arrays, "new"])
-        arrays[name] = hostile_array(chance)
-    if what == 5:
-        return bomb(chance)
-    buffer = io.BytesIO()
-    chance.choice((np.savez, np.savez_compressed))(buffer, **arrays)
-    return buffer.getvalue()
-
-
-def hostile_array(chance: random.Random) -> np.ndarray:
-    dtype = chance.choice(["f4", "f8", "i8", "u4", "b1", "c8", "U9", "S5", "V3", "M8[s]", "f2"])
-    shape = chance.choice([(), (6,), (2, 2), (0,), (0, 9), (1, 0, 3), (1,) * 20, (3000,)])
-    return np.zeros(shape, np.dtype(dtype))
-
-
-def bomb(chance: random.Random) -> bytes:
-    """Entries that claim, or hold, far more than they weigh."""
-    buffer = io.BytesIO()
-    packing = chance.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2))
-    with zipfile.ZipFile(buffer, "w", packing) as archive:
-        number = chance.choice((10, 10**6, 10**14))
-        head = io.BytesIO()
-        form = {"descr": "<f8", "fortran_order": False, "shape": (number,)}
-        np.lib.format.write_array_header_1_0(head, form)
-        archive.writestr("x.npy", head.getvalue() + bytes(chance.choice((80, 80_000))))
-    data = bytearray(buffer.getvalue())
-    at = data.rfind(b"PK\x01\x02")
-    data[at + 24 : at + 28] = chance.choice((b"\xff\xff\xff\x7f", b"\x00\x00\x00\x10", b"\1\0\0\0"))
-    return bytes(data)
-
-
 DAMAGE = {
     "config.json": damage_json,
     "metrics.jsonl": damage_lines,
     "summary.json": damage_json,
     "checkpoint": damage_npz,
     "rule.npz": damage_npz,
+    "study.jsonl": damage_lines,
+    SETTINGS: damage_json,
+    LISTED: damage_text,
 }
 
 
@@ -336,25 +233,17 @@ def allowed_memory(path: Path) -> int:
     return 2 * max(size, declared if declared <= UNPACKED_BYTES else 0) + SLACK
 
 
-def run_case(folder: RunFolder, name: str, draws: bool) -> tuple[bool, str]:
+def run_case(folder: RunFolder, kind: str, name: str, draws: bool) -> tuple[bool, str]:
     """Whether it was refused, and what went wrong."""
-    refused, wrong = False, ""
     tracemalloc.reset_peak()
     before = tracemalloc.get_traced_memory()[0]
     with the_watch().over(folder.path.resolve()) as seen:
-        try:
-            READERS[name](folder)
-            if draws and name == "metrics.jsonl":
-                draw(folder, folder.metrics())
-        except UserError as error:
-            refused, text = True, str(error)
-            if "\n" in text or len(text) > 1500:
-                wrong = f"no sentence: {text[:80]!r}"
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            wrong = f"{type(error).__name__}: {str(error)[:200]}"
-    used = tracemalloc.get_traced_memory()[1] - before
+        refused, wrong = attempt(lambda: reader_of(kind, name)(folder))
+        used = tracemalloc.get_traced_memory()[1] - before
+        if draws and kind in KINDS and name == "metrics.jsonl" and not refused:
+            wrong = wrong or attempt(lambda: draw(folder, folder.metrics()))[1]
+        if draws and kind != FILES and os.path.basename(name) in OPENED:
+            wrong = wrong or attempt(lambda: render_main(build([str(folder.path)])).encode())[1]
     if seen:
         wrong = wrong or seen[0]
     if used > allowed_memory(folder.path / name):
@@ -362,12 +251,32 @@ def run_case(folder: RunFolder, name: str, draws: bool) -> tuple[bool, str]:
     return refused, wrong
 
 
+def attempt(work: Callable[[], object]) -> tuple[bool, str]:
+    """Whether it was refused in a sentence, and what else it ended in."""
+    try:
+        work()
+    except UserError as error:
+        text = str(error)
+        is_sentence = "\n" not in text and len(text) <= 1500
+        return True, "" if is_sentence else f"no sentence: {text[:80]!r}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return False, f"{type(error).__name__}: {str(error)[:200]}"
+    return False, ""
+
+
 def fuzz(
-    cases: int, seed: int, scratch: Path, say: Callable[[str], None] = lambda x: None
+    cases: int,
+    seed: int,
+    scratch: Path,
+    say: Callable[[str], None] = lambda x: None,
+    drawn: float = 0.05,
 ) -> Outcome:
-    """As many cases, spread over all files of all kinds of run."""
+    """As many cases, spread over all files of all kinds of folder. Of a share, pages and figures
+    are made, too."""
     with unheard():
-        return _fuzz(cases, seed, scratch, say)
+        return _fuzz(cases, seed, scratch, say, drawn)
 
 
 @contextmanager
@@ -380,33 +289,32 @@ def unheard() -> Iterator[None]:
         terminal.out = before
 
 
-def _fuzz(cases: int, seed: int, scratch: Path, say: Callable[[str], None]) -> Outcome:
+def _fuzz(
+    cases: int, seed: int, scratch: Path, say: Callable[[str], None], drawn: float
+) -> Outcome:
     targets = [(kind, name) for kind in KINDS for name in READERS]
-    folders = {kind: write_sound(scratch / kind, kind) for kind in KINDS}
+    targets += [(kind, name) for kind, names in FILES_OF.items() for name in names]
+    folders = {kind: write_sound(scratch / kind, kind) for kind in dict(targets)}
     sound = {(k, n): (folders[k].path / n).read_bytes() for k, n in targets}
     for kind, name in targets:  # what is imported late is imported now
-        folder = folders[kind]
-        try:
-            READERS[name](folder)
-        except UserError as error:
-            assert "no.such.part" in str(error) or "lacks 0" in str(error), error
-        if name == "metrics.jsonl":
-            draw(folder, folder.metrics())
+        refused, _ = run_case(folders[kind], kind, name, draws=drawn > 0.0)
+        assert refused <= (name == "checkpoint"), f"{name} of {kind} is refused"
     chance, failures, by_file, refused = random.Random(seed), [], Counter(), 0
     tracemalloc.start()
     for number in range(cases):
         kind, name = targets[number % len(targets)]
         path = folders[kind].path / name
-        damage = DAMAGE[name] if chance.random() < 0.6 else damage_bytes
+        damage = DAMAGE[os.path.basename(name)] if chance.random() < 0.6 else damage_bytes
         path.write_bytes(damage(sound[kind, name], chance))
-        was_refused, wrong = run_case(folders[kind], name, draws=number % 500 < 20)
+        was_refused, wrong = run_case(folders[kind], kind, name, draws=chance.random() < drawn)
         refused += was_refused
-        by_file[name] += 1
+        by_file[os.path.basename(name)] += 1
         if wrong:
             failures.append(f"case {number}, {name} of {kind}: {wrong}")
             say(failures[-1])
         path.write_bytes(sound[kind, name])
-        (folders[kind].path / "metrics.jsonl").write_bytes(sound[kind, "metrics.jsonl"])
+        if kind in KINDS:  # a damaged checkpoint may have cut them
+            (folders[kind].path / "metrics.jsonl").write_bytes(sound[kind, "metrics.jsonl"])
         terminal.out.file.seek(0)
         terminal.out.file.truncate()
     tracemalloc.stop()

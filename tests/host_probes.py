@@ -207,6 +207,47 @@ class Unmakeable(Corridor):
         raise RuntimeError("no display")
 
 
+class NeverMade(Corridor):
+    """The second one hangs, in whatever process."""
+
+    made = 0
+
+    def __init__(self):
+        NeverMade.made += 1
+        if NeverMade.made > 1:
+            time.sleep(1000)
+
+
+class MadeOnce(NeverMade):
+    """There is a licence for one."""
+
+    def __init__(self):
+        NeverMade.made += 1
+        if NeverMade.made > 1:
+            raise RuntimeError("no second licence")
+
+
+class BelowZero(gymnasium.Env):
+    """Begins to count below zero: symbols at -2, actions at -1. Pays for the first action, if it
+    comes as that."""
+
+    observation_space = spaces.Dict(
+        {"at": spaces.Discrete(3, start=-2), "of": spaces.MultiDiscrete([2, 3], start=[-1, 0])}
+    )
+    action_space = spaces.Discrete(2, start=-1)
+
+    def reset(self, *, seed=None, options=None):
+        return {"at": np.int64(-2), "of": np.array([-1, 2])}, {}
+
+    def step(self, action):
+        assert action in (-1, 0)
+        return {"at": np.int64(0), "of": np.array([0, 0])}, float(action == -1), True, False, {}
+
+
+class ChannelsFirst(Corridor):
+    observation_space = spaces.Box(0, 255, (3, 40, 48), np.uint8)
+
+
 gymnasium.register("Corridor-v0", "tests.host_probes:Corridor")
 
 

@@ -10,8 +10,11 @@ from etude.comparing.cells import plan_cells
 from etude.comparing.config import CompareConfig
 from etude.comparing.results import Result, summarise
 from etude.comparing.suites import Entry
-from etude.experiments import Options, Reproduction, Verdict, write
+from etude.experiments import Options, Reproduction, Verdict
 from etude.experiments.base import Panel
+from etude.experiments.fingerprint import Fingerprint
+from etude.experiments.results import Begun
+from etude.experiments.written import write
 from etude.runs.folder import RunFolder
 
 GIF = bytes.fromhex("47494638396101000100800000000000ffffff2c00000000010001000002024401003b")
@@ -125,5 +128,7 @@ def reproduction(path: Path, quick: bool = False) -> Path:
     ]
     result = Reproduction(verdicts, panels, ("It is small.",))
     options = Options(quick=quick, seeds=2, seed=0)
-    write(result, "frodo-catch", options, RunFolder(path), "etude reproduce frodo-catch")
+    begun = Begun(Fingerprint("1" * 12, "2" * 12), None, 0.0, 0.0)
+    command = "etude reproduce frodo-catch"
+    write(result, "frodo-catch", options, RunFolder(path), begun, command)
     return path

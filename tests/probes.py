@@ -79,6 +79,36 @@ class Doors(Probe):
         return jnp.zeros(())  # the task says
 
 
+class Wages(Doors):
+    """A distribution of tasks in which each step pays what the task says, whatever one does."""
+
+    @property
+    def default_params(self) -> Any:
+        return jnp.full((), 7.0)
+
+    def sample_task(self, key: Array) -> Array:
+        return jax.random.uniform(key, minval=1.0, maxval=2.0)
+
+    def step_env(self, key: Array, state: ProbeState, action: Any, params: Any):
+        observation, state, _, ended, info = super().step_env(key, state, action, params)
+        return observation, state, params, ended, info
+
+
+class ShiftingWages(Wages):
+    """Its drawn tasks look unlike the one it has by default."""
+
+    def sample_task(self, key: Array) -> Array:
+        return jax.random.uniform(key, (2,))
+
+    def reset_env(self, key: Array, params: Any):
+        observation, state = super().reset_env(key, params)
+        return jnp.concatenate([observation, jnp.ravel(params)]), state
+
+    def step_env(self, key: Array, state: ProbeState, action: Any, params: Any):
+        observation, *rest = super().step_env(key, state, action, jnp.sum(params))
+        return jnp.concatenate([observation, jnp.ravel(params)]), *rest
+
+
 class ConstantReward(Probe):
     """One step, reward 1 whatever one does: the value is 1."""
 

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from etude.adaptation.by_gradient import relative
 from etude.adaptation.config import AdaptConfig
+from etude.adaptation.method import draw_tasks
 from etude.adaptation.run import AdaptRun, judged, kept_policies
 from etude.adaptation.saved import read_config
 from etude.adaptation.watch import adapt_and_watch
@@ -97,6 +99,22 @@ def test_how_maml_differentiates_its_steps_is_as_one_says():
     for a, b in itertools.combinations(range(4), 2):
         np.testing.assert_array_equal(played[a], played[b])
         assert np.abs(gradients[a] - gradients[b]).max() > 1e-4
+
+
+def test_outcomes_are_compared_with_others_of_the_same_task():
+    outcome = jnp.array([1.0, 2.0, 3.0, 50.0, 50.0, 56.0])
+    found = np.asarray(relative(outcome, 3))
+    by_hand = np.array([-1.5, 0.0, 1.5, -3.0, -3.0, 6.0])
+    np.testing.assert_allclose(found, by_hand / by_hand.std(), rtol=1e-5)
+    alike = np.asarray(relative(outcome, 1))
+    assert (alike[:3] < 0).all() and (alike[3:] > 0).all()  # by how easy the tasks are
+    method = AdaptRun.untraced(small("emaml", batch=6, adaptations=3)).method
+    for pool in (None, draw_tasks(method.env, jax.random.key(1), 5)):
+        tasks = jax.tree.leaves(method._tasks(pool, jax.random.key(0)))
+        assert all(len(np.unique(np.asarray(x), axis=0)) <= 2 and len(x) == 6 for x in tasks)
+        assert any(len(np.unique(np.asarray(x), axis=0)) == 2 for x in tasks)
+    with pytest.raises(UserError, match="does not make tasks with 4"):
+        small("emaml", batch=6, adaptations=4).filled()
 
 
 @pytest.mark.parametrize("tasks, inner_steps", [(SHARED["tasks"], 1), ("krazy_world", 2)])

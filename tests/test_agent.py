@@ -1,5 +1,7 @@
 """The agent's network: built from the heads asked for, on any tree of observations."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -129,6 +131,27 @@ def test_the_first_policy_is_close_to_uniform():
 
 
 # --- Observations --------------------------------------------------------------------------------
+
+
+def test_a_peaked_value_is_certain_to_be_near_zero_at_first():
+    """Logits by hand for five bins; the other heads, and all weights, are as without a peak."""
+    heads = Heads(state={"value": 5, "pi": 3}, action={"q": 5, "z": 5}, bins=("q", "value"))
+    plain, peaked = (
+        fresh_agent(jnp.zeros(4), heads, dataclasses.replace(CONFIG, value_peak=peak))
+        for peak in (0.0, 0.5)
+    )
+    falling = [-1.0, -0.5, 0.0, -0.5, -1.0]
+    assert peaked.head["value"].b.tolist() == falling
+    assert peaked.model.heads["q"].layers[-1].b.tolist() == falling
+    flat = eqx.tree_at(
+        lambda a: (a.head["value"].b, a.model.heads["q"].layers[-1].b),
+        peaked,
+        replace_fn=jnp.zeros_like,
+    )
+    assert eqx.tree_equal(flat, plain)
+    wide = Heads(state={"value": 101}, bins=("value",))
+    far = fresh_agent(jnp.zeros(4), wide, dataclasses.replace(CONFIG, value_peak=1.0))
+    assert far.head["value"].b.min() == -20.0  # so that no bin is out of reach
 
 
 def test_observation_leaves_are_flattened_and_joined():

@@ -8,12 +8,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import pytest
 
 from etude import envs
 from etude.api import train
 from etude.cli import commands
 from etude.experiments import EXPERIMENTS
+from etude.meta.discovery.config import DiscoverConfig
+from etude.meta.discovery.lives import family_of, require_drawable
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -41,6 +44,18 @@ def test_the_gymnasium_environment_trains_and_so_does_the_vector_of_them(tmp_pat
     names = {}
     exec(vector.replace("20_000", "4_000"), names)
     assert names["result"].summary["final_return"]["mean"] > 10
+
+
+def test_each_life_in_the_family_of_the_guide_has_its_own_task(tmp_path, monkeypatch):
+    (block,) = python_blocks("docs/guide/own-family.md")
+    (tmp_path / "my_family.py").write_text(block)
+    monkeypatch.chdir(tmp_path)
+    task, config = envs.make("my_family:Street:length=5,horizon=8"), DiscoverConfig()
+    require_drawable(task, config)
+    family = family_of(task, config)
+    assert family is not None and family.horizon == 8
+    errands = jax.vmap(family.sample_task)(jax.random.split(jax.random.key(0), 200))
+    assert set(errands.shop.tolist()) == {1, 2, 3, 4} and set(errands.opens.tolist()) == {*range(4)}
 
 
 @pytest.mark.slow

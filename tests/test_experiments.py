@@ -23,36 +23,66 @@ from etude.experiments import (
     Reproduction,
     Verdict,
     adaptation,
+    classic,
+    exploring,
     frodo,
     metagrad,
     tables,
     trainings,
-    write,
 )
 from etude.experiments.base import at_the_end
+from etude.experiments.fingerprint import Fingerprint
 from etude.experiments.frodo import after_a_switch, compared
+from etude.experiments.results import Begun
 from etude.experiments.trainings import Trained, Training, train_all
+from etude.experiments.walk import NONE
+from etude.experiments.written import write
 from etude.runs.folder import RunFolder
+from etude.training.config import TrainRequest
+from etude.training.planning import plan_named
 
+BEGUN = Begun(Fingerprint("1" * 12, "2" * 12), None, 0.0, 0.0)
 QUICK = Options(quick=True, seeds=2, seed=0)
 
 
-OF_TRAININGS = [x for x, y in EXPERIMENTS.items() if y.home.startswith(("adaptation", "tables"))]
+EXPLORING = [name for name, x in EXPERIMENTS.items() if x.home.startswith("exploring")]
+"""Tested below."""
+SAME = ("mazes-20", *EXPLORING)
+"""As another one is, but for a number."""
+OF_TRAININGS = [
+    name
+    for name, x in EXPERIMENTS.items()
+    if x.home.startswith(("adaptation", "tables")) and name not in SAME
+]
 
 
 OF_DISCO = [x for x, y in EXPERIMENTS.items() if y.home.startswith("disco")]
 """These are in test_disco_experiments.py."""
 
-# Runs that several experiments compare others with.
-frodo_on_catch, frodo_errors = map(functools.cache, (frodo.frodo_on_catch, frodo.frodo_errors))
+# Runs that several experiments compare others with: once with a revision, once without.
+once_on_catch = functools.cache(lambda revision: real_on_catch(QUICK, revision))
+once_on_walk = functools.cache(lambda revision: real_on_walk(QUICK, revision))
+real_on_catch, real_on_walk = frodo.frodo_on_catch, frodo.frodo_errors
+real_returns = frodo.returns_on_catch
+
+
+def planned(rule, options, settings=None, share=1.0):
+    """A plan for all; only FRODO is also run."""
+    settings = settings or {}
+    plan_named(TrainRequest(env=frodo.CATCH, rule=rule, **frodo.SHORT | settings))
+    if settings.items() >= frodo.FRODO.items() and rule.startswith("frodo:"):
+        return real_returns(rule, options, settings, share)
+    return np.array([1.0, 2.0]), np.ones((2, options.seeds))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() - {*OF_TRAININGS, *OF_DISCO}))
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() - {*OF_TRAININGS, *OF_DISCO, *SAME}))
 def test_the_short_version_runs(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(frodo, "frodo_on_catch", frodo_on_catch)
-    errors = lambda options, say, *revise: frodo_errors(options, print, *revise)  # noqa: E731
-    monkeypatch.setattr(frodo, "frodo_errors", errors)
+    monkeypatch.setattr(frodo, "returns_on_catch", planned)
+    on_catch = lambda options, revision=NONE, share=1.0: once_on_catch(revision)  # noqa: E731
+    on_walk = lambda options, revision=NONE, share=1.0: once_on_walk(revision)  # noqa: E731
+    monkeypatch.setattr(frodo, "frodo_on_catch", on_catch)
+    monkeypatch.setattr(frodo, "frodo_errors", on_walk)
     monkeypatch.setattr(metagrad, "GRID", (0.9, 0.99))
     monkeypatch.chdir(tmp_path)
     lines: list[str] = []
@@ -106,8 +136,8 @@ def test_trainings_are_judged(name, tmp_path, monkeypatch):
         monkeypatch.setattr(module, "train_all", untrained)
     monkeypatch.setattr(adaptation, "FRESH_TASKS", 8)
     monkeypatch.setattr(adaptation, "measured", functools.cache(adaptation.measured))
-    monkeypatch.setattr(tables, "WIDTHS", (0.1,))
-    monkeypatch.setattr(tables, "BANDITS", {(10, 5): tables.BANDITS[10, 5]})
+    for rows in ("BANDITS", "MDPS", "MAML"):
+        monkeypatch.setattr(tables, rows, dict(list(getattr(tables, rows).items())[:1]))
     monkeypatch.setattr(Trained, "curve", flat_curve)
     check(EXPERIMENTS[name].run(QUICK, print), name, tmp_path)
 
@@ -120,7 +150,7 @@ def check(result: Reproduction, name: str, path: Path) -> None:
             assert len(x) == len(values) and np.isfinite(values).any()
         assert all(np.isfinite(values).all() for values in panel.bars.values())
     path.mkdir(exist_ok=True)
-    write(result, name, QUICK, RunFolder(path))
+    write(result, name, QUICK, RunFolder(path), BEGUN)
     assert (path / "figure.png").read_bytes()[:4] == b"\x89PNG"
     document = json.loads((path / "summary.json").read_text())
     assert document["quick"] and document["verdicts"] == []  # a short version proves nothing
@@ -279,8 +309,75 @@ def test_figures_are_compared_with_those_printed():
     error = 1.96 * 10.0 / np.sqrt(1000)  # of the printed mean
     for off, holds in ((0.0, True), (error + 0.04, True), (error + 0.2, False)):
         for sign in (-1, 1):
-            ours = tables.Totals(by_seed=100.0 + sign * off + spread, deviation=10.0)
-            assert tables.classic("here", "UCB1", ours, 100.0).holds == holds
+            ours = classic.Totals(by_seed=100.0 + sign * off + spread, deviation=10.0)
+            assert classic.verdict("here", "UCB1", ours, 100.0).holds == holds
+
+
+def test_a_trial_of_maml_is_all_of_its_parts():
+    inner = jnp.array([[[1.0], [2.0]], [[3.0], [4.0]]])
+    assert float(tables.total(inner, jnp.array([[10.0], [20.0]]))) == (13.0 + 27.0) / 2
+
+
+def test_every_algorithm_has_as_many_settings_to_choose_from():
+    assert {len(x) for x in exploring.CANDIDATES.values()} == {5}
+    assert exploring.CANDIDATES.keys() == exploring.NAMES.keys()
+    for label, candidates in exploring.CANDIDATES.items():
+        for settings in candidates.values():
+            exploring.config(label, settings, QUICK).filled()
+
+
+@pytest.mark.parametrize("name", EXPLORING)
+def test_each_algorithm_explores_with_its_best_settings(name, monkeypatch, tmp_path):
+    """The third of the settings of each is made the best; then E-RL² is, and has seen the most."""
+    asked: list[dict[str, AdaptConfig]] = []
+
+    def trains(configs, say):
+        asked.append(configs)
+        final = configs.keys() == exploring.NAMES.keys()
+        ends = RISING if final else {x: -abs(i - 2.0) for i, x in enumerate(configs)}
+        return {
+            x: Line([Training(cast(Any, None), RunFolder(Path(x)))] * 2, [ends[x]] * 6)
+            for x in configs
+        }
+
+    monkeypatch.setattr(Line, "curve", noisy)
+    monkeypatch.setattr(exploring, "train_all", trains)
+    monkeypatch.setattr(exploring, "random_return", lambda training: 0.0)
+    monkeypatch.setattr(exploring, "returns", lambda training: training.curve()[1][-1])
+    monkeypatch.setattr(
+        exploring,
+        "measured",
+        lambda part, measure: dict.fromkeys(
+            (adaptation.KINDS, adaptation.DEATHS, adaptation.FOUND, adaptation.REACHED),
+            RISING[part.folder.path.name],
+        ),
+    )
+    options = Options(quick=False, seeds=2, seed=0)
+    result = EXPERIMENTS[name].run(options, print)
+    *choosing, final = asked
+    assert [len(x) for x in choosing] == [5] * 4
+    seeds = {x.seed for configs in choosing for x in configs.values()}
+    assert seeds == {exploring.AWAY} and {x.seed for x in final.values()} == {0}
+    for configs, (label, chosen) in zip(choosing, final.items(), strict=True):
+        third = list(configs.values())[2]
+        same = dict(steps=chosen.steps, seed=chosen.seed, seeds=chosen.seeds)
+        assert dataclasses.replace(third, **same) == chosen, label
+    told = {x.claim: x.holds for x in result.verdicts}
+    assert told["E-RL² ends above RL²: difference"] and told["E-MAML ends above MAML: difference"]
+    assert not told["MAML ends above RL²: difference"]
+    assert told["E-MAML is above MAML over the first 40% of training: difference"]
+
+
+def test_revisions_are_chosen_on_other_seeds():
+    seen = []
+
+    def score(options, revision):
+        seen.append(options.seed)
+        return np.array([revision.revise == 0.3 and not revision.revise_fades, 0.0], float)
+
+    best, found = frodo.chosen(dataclasses.replace(QUICK, quick=False), score)
+    assert best == (0.3, False) and len(found) == 9
+    assert set(seen) == {frodo.AWAY}
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Experience from simulators outside JAX: the same as from inside, whatever the simulator does."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from etude.core.agent import Agent, Heads
 from etude.core.config import NetworkConfig
 from etude.core.players import Policy
 from etude.core.returns import lambda_returns, retrace, vtrace
+from etude.envs.host import making
 from etude.envs.host.simulator import Stepped
 from etude.envs.host.vector_envs import VectorEnvs
 from etude.envs.tasks import HostTask
@@ -158,6 +160,52 @@ def test_all_kinds_of_observation_and_actions_from_a_start():
     assert rollout.observation["where"].min() >= 2 and rollout.observation["where"].max() < 7
 
 
+@pytest.mark.parametrize("outer", [None, *AutoresetMode])
+def test_symbols_and_actions_may_begin_below_zero(outer):
+    task = envs.make("tests.host_probes:BelowZero")
+    assert task.observation["at"].number == 3 and task.observation["of"].number == 4
+    if outer is not None:
+        copies = [host_probes.BelowZero] * 2
+        task = dataclasses.replace(
+            task, open=lambda *_: VectorEnvs(SyncVectorEnv(copies, autoreset_mode=outer))
+        )
+    uniform = Policy(lambda seen: jnp.zeros((*seen["at"].shape, 2)))
+    ((rollout, _),) = collected(task, uniform, jax.random.split(jax.random.key(0), 1), 9, 2)
+    assert rollout.observation["at"].min() == 0 and rollout.observation["of"].min() == 0
+    played = np.asarray(rollout.mask)
+    np.testing.assert_array_equal(rollout.reward[played], (np.asarray(rollout.action) == 0)[played])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("name", "seconds", "says"),
+    [
+        ("NeverMade", 0.5, r"was not made within 0\.5 seconds"),
+        ("MadeOnce", 60.0, "no second licence"),
+    ],
+)
+def test_environments_that_cannot_all_be_made(name, seconds, says, workers, monkeypatch):
+    monkeypatch.setattr(host_probes.NeverMade, "made", 0)
+    task = envs.make(f"tests.host_probes:{name}")
+    monkeypatch.setattr(making, "MOST_SECONDS", seconds)
+    monkeypatch.setattr(host_probes.NeverMade, "made", 0)  # each process counts for itself
+    with pytest.raises(UserError, match=f"cannot be started: .*{says}"):
+        HostSource(task, 1, 4, lambda leaves: (None, None), workers=workers)
+
+
+def test_an_environment_whose_making_hangs_is_refused(monkeypatch):
+    monkeypatch.setattr(making, "MOST_SECONDS", 0.3)
+    monkeypatch.setattr(host_probes.NeverMade, "made", 1)
+    with pytest.raises(UserError, match=r"cannot be made: it was not made within 0.3 seconds"):
+        envs.make("tests.host_probes:NeverMade")
+
+
+def test_images_with_channels_first_are_said_not_to_be_seen():
+    run = api.setup("tests.host_probes:ChannelsFirst", "actor_critic", steps=100, torso=(4,))
+    assert any("images of 3×40×48, channels first" in note for note in run.notes())
+    assert not any("channels" in x for x in api.setup("catch", "ppo", torso=(4,)).notes())
+
+
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
@@ -246,15 +294,16 @@ def test_environments_that_close_badly_cost_no_results(how, workers, tmp_path, m
 
 
 def test_training_is_the_same_whenever_it_is_repeated_and_learns():
+    rule = "actor_critic:bins=601,scale_values=false"  # quick on so short a run
     settings = dict(steps=6000, batch=8, rollout=16, torso=(16,), learning_rate=1e-2, seeds=2)
     both = [
-        etude.train("tests.host_probes:Corridor", "actor_critic", workers=workers, **settings)
+        etude.train("tests.host_probes:Corridor", rule, workers=workers, **settings)
         for workers in (0, 1)
     ]
     digests = {x.summary["params_sha256"] for x in both}
     assert len(digests) == 1
-    in_turn = etude.train("tests.host_probes:Corridor", "actor_critic", lag=0, **settings)
-    inside = etude.train("tests.probes:CorridorInJax", "actor_critic", **settings)
+    in_turn = etude.train("tests.host_probes:Corridor", rule, lag=0, **settings)
+    inside = etude.train("tests.probes:CorridorInJax", rule, **settings)
     assert in_turn.summary["params_sha256"] not in digests
     final = [x.summary["final_return"]["mean"] for x in (*both, in_turn, inside)]
     assert min(final) > 1.4  # straight to the right: 0.25 + 0.5 + 0.75

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from etude import envs
+from etude.core.agent import Agent, Heads, NetworkConfig
 from etude.envs import krazy_world
 from etude.envs.krazy_world import LEVELS, TILES, Board, KrazyTask, KrazyWorld, landings, reachable
 
@@ -317,3 +318,65 @@ def test_compound_actions_come_beside_the_basic_moves():
     np.testing.assert_array_equal(moves[:4], [[i, -1, -1] for i in range(4)])
     lengths = (moves[4:] >= 0).sum(axis=1)
     assert set(lengths) <= {2, 3}
+
+
+# --- Settings and pictures ------------------------------------------------------------------------
+
+
+def test_sizes_and_tiles_are_settings():
+    env = KrazyWorld("hard", size=6, goals=2, walls=0, doors=0, keys=0, refills=1, horizon=40)
+    task = jax.jit(env.sample_task)(jax.random.key(3))
+    counts = np.bincount(np.asarray(task.board), minlength=TILES)
+    assert counts.sum() == 36 and env.horizon == 40
+    expected = dict(GOAL=2, ICE=10, DEATH=15, WALL=0, DOOR=0, KEY=0, TELEPORTER=0, ENERGY=1)
+    assert {x: counts[getattr(krazy_world, x)] for x in expected} == expected
+    assert KrazyWorld("hard").level == LEVELS["hard"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (dict(goals=0), "at least one of goals"),
+        (dict(size=3), "no room for 11 tiles"),
+        (dict(teleporters=3), "0 or 2 teleporters"),
+        (dict(doors=1), "Doors need keys"),
+        (dict(ice=-1), "ice must be 0 or more"),
+    ],
+)
+def test_boards_that_cannot_be_drawn_get_a_sentence(settings, words):
+    with pytest.raises(ValueError, match=words):
+        KrazyWorld(**settings)
+
+
+def test_a_picture_shows_colours_the_agent_and_its_energy():
+    env, task = world("SG. .D. ...", energy=8)
+    env.observe = "pixels"
+    colours = jnp.array([3, 5, 0, 8, 1, 2, 4, 6, 7], jnp.int32)
+    task = eqx.tree_at(lambda t: t.colours, task, colours)
+    palette = krazy_world.COLOURS.astype(np.uint8)
+    key = jax.random.key(0)
+    for view, side in (("local", 12), ("global", 8)):
+        env.view = view
+        picture, state = map(np.asarray, (env.reset_env(key, task)[0], 0))
+        assert picture.dtype == np.uint8 and picture.shape == (4 * side, 3 * side, 3)
+        corner = lambda row, column, x=picture, n=side: x[row * n, column * n]  # noqa: E731
+        first = (1, 1) if view == "local" else (0, 0)
+        if view == "local":
+            assert not picture[:side].any()  # beyond the edge
+        np.testing.assert_array_equal(corner(*first), palette[3])
+        np.testing.assert_array_equal(corner(first[0], first[1] + 1), palette[5])
+        np.testing.assert_array_equal(corner(first[0] + 1, first[1] + 1), palette[8])
+        centre = [x * side + side // 2 for x in first]
+        assert (picture[centre[0], centre[1]] == 255).all()
+        assert (picture[-1] == 255).all()
+        _, state = env.reset_env(key, task)
+        picture = np.asarray(env.step_env(key, state, jnp.asarray(RIGHT), task)[0])
+        assert (picture[-1, :, 0] == 255).mean() == pytest.approx(7 / 8, abs=0.03)
+
+
+def test_pictures_are_convolved():
+    task = envs.make("krazy_world:observe=pixels")
+    heads, config = Heads({"pi": 4}), NetworkConfig(torso=(8,))
+    agent = jax.eval_shape(lambda: Agent(task.observation, 4, heads, config, key=jax.random.key(0)))
+    kernels = [x for x in jax.tree.leaves(agent) if x.ndim == 4]
+    assert kernels

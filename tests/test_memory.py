@@ -245,7 +245,7 @@ SETTINGS = dict(batch=32, rollout=8, torso=(32,), seeds=1, log_every=50)
     "rule, settings",
     [
         ("ppo", dict(steps=60_000, learning_rate=3e-3, epochs=4, minibatches=2)),
-        ("actor_critic:bins=0", dict(steps=120_000, learning_rate=3e-3)),
+        ("actor_critic:bins=0,scale_values=false", dict(steps=120_000, learning_rate=3e-3)),
         ("disco103", dict(steps=10_000, learning_rate=1e-2, model=32, head=32)),
     ],
 )

@@ -35,7 +35,8 @@ def run() -> DiscoveryRun:
 
 def test_environments_are_split_at_places_that_settings_say():
     def places(*part: int) -> list[tuple[int, int, int]]:
-        return cut(DiscoverConfig(envs="catch,bandit", agents=7, part=part))
+        found = cut(DiscoverConfig(envs="catch,bandit", agents=7, part=part))
+        return [place[:3] for place in found]
 
     assert places() == [(0, 0, 4), (1, 0, 3)]
     assert places(2) == [(0, 0, 2), (0, 2, 2), (1, 0, 2), (1, 2, 1)]

@@ -29,7 +29,10 @@ def test_every_value_knows_where_it_comes_from():
     expected = {
         "env": ("catch", "flag"),
         "batch": (8, "flag"),
-        "rule": ("actor_critic:entropy_cost=0.1", "flag, with settings of the preset"),
+        "rule": (
+            "actor_critic:bins=601,scale_values=False,entropy_cost=0.1",
+            "flag, with settings of the preset",
+        ),
         "torso": ((256,), "preset actor_critic on catch"),
         "seed": (0, "default"),
         "learn_rule": (False, "default"),

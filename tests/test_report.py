@@ -27,6 +27,8 @@ from etude.report.page import Curves, Film, Line, Page, Paragraph, Table
 from etude.report.render import render, render_main
 from etude.report.write import write_report
 from tests import fuzz, pages
+from tests.damage import damage_json
+from tests.sound import write_sound
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -104,7 +106,7 @@ def test_a_training_run_is_told_in_full(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("missing", [[], ["summary.json"], ["summary.json", "metrics.jsonl"]])
 def test_every_kind_of_run_has_a_page_at_every_stage(kind, missing, tmp_path):
-    folder = fuzz.write_sound(tmp_path / "run", kind)
+    folder = write_sound(tmp_path / "run", kind)
     for name in missing:
         (folder.path / name).unlink()
     page = build([str(folder.path)])
@@ -313,7 +315,7 @@ def test_only_our_scripts_may_run(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_folders_have_a_page_or_get_a_sentence(kind, tmp_path):
     chance, refused = random.Random(0), 0
-    folder = fuzz.write_sound(tmp_path / "run", kind)
+    folder = write_sound(tmp_path / "run", kind)
     names = ("config.json", "metrics.jsonl", "summary.json")
     sound = {name: (folder.path / name).read_bytes() for name in names}
     for _ in range(30):
@@ -332,7 +334,7 @@ def test_damaged_summaries_have_a_page_or_get_a_sentence(make, tmp_path):
     chance, path = random.Random(0), make(tmp_path / "it") / "summary.json"
     sound = path.read_bytes()
     for _ in range(10):
-        path.write_bytes(fuzz.damage_json(sound, chance))
+        path.write_bytes(damage_json(sound, chance))
         try:
             render_main(build([str(path.parent)]))
         except UserError:

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,16 +10,18 @@ import pytest
 
 from etude import rules
 from etude.api import train
+from etude.core.agent import Agent, NetworkConfig
 from etude.core.returns import categorical_mean
+from etude.core.types import Rollout
 from etude.errors import UserError
-from etude.rules.actor_critic import ActorCritic
+from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
 from etude.runs.arrays import write_arrays
 from tests import parity
 
 SMALL = dict(torso=(32,), model=16, head=16, batch=16, rollout=8, replay_share=0.0, log_every=100)
 SMALL |= dict(schedule="cosine")
 ACTOR_CRITIC = [
-    "actor_critic:discount=0.9,bins=0",
+    "actor_critic:discount=0.9,bins=0,scale_values=false",
     "actor_critic:discount=0.9,bins=121,max_value=6",
 ]
 
@@ -131,6 +134,43 @@ def test_a_wrong_rule_gets_a_sentence(spec, words):
     with pytest.raises(UserError, match=words) as error:
         rules.load(spec)
     assert "\n" not in str(error.value)
+
+
+def test_scaled_values_and_advantages_do_not_know_the_size_of_rewards():
+    """Where the value head says 0: by hand at first, then in the units of both rollouts."""
+    rule = ActorCritic(ActorCriticConfig(discount=0.5, td_lambda=1.0, bins=0, scale_values=True))
+    rollout = random_rollout(jax.random.key(0))
+    agent = Agent(jnp.zeros(3), 2, rule.heads(2), NetworkConfig(torso=(4,)), key=jax.random.key(1))
+    agent = eqx.tree_at(lambda a: a.head["value"].w, agent, replace_fn=jnp.zeros_like)
+    rollout = dataclasses.replace(rollout, behaviour_logits=agent.logits(rollout))
+    larger = dataclasses.replace(rollout, reward=1000.0 * rollout.reward)
+    first, state = rule.targets(agent, rule.init(agent), rollout)
+    returns = np.zeros((rollout.reward.shape[0] + 1, rollout.reward.shape[1]))
+    for t in reversed(range(len(rollout.reward))):
+        returns[t] = rollout.reward[t] + 0.5 * ~rollout.terminal[t] * returns[t + 1]
+    returns = returns[:-1]
+    np.testing.assert_allclose(first.value, (returns - returns.mean()) / returns.std(), atol=1e-4)
+    np.testing.assert_allclose(first.advantage, returns / returns.std(), atol=1e-4)
+    same, others = rule.targets(agent, rule.init(agent), larger)
+    np.testing.assert_allclose(same.advantage, first.advantage, atol=1e-4)
+    then, _ = rule.targets(agent, state, rollout)
+    again, _ = rule.targets(agent, others, larger)
+    np.testing.assert_allclose(then.value, again.value, atol=1e-3)
+    np.testing.assert_allclose(then.advantage, again.advantage, atol=1e-3)
+    assert np.abs(then.advantage).mean() < np.abs(first.advantage).mean()  # the mean is known now
+
+
+def random_rollout(key):
+    keys = jax.random.split(key, 4)
+    return Rollout(
+        observation=jax.random.normal(keys[0], (7, 5, 3)),
+        action=jax.random.randint(keys[1], (6, 5), 0, 2),
+        reward=2.0 + jax.random.normal(keys[2], (6, 5)),
+        terminal=jax.random.bernoulli(keys[3], 0.2, (6, 5)),
+        seam=jnp.zeros((6, 5), bool),
+        behaviour_logits=jnp.zeros((7, 5, 2)),
+        mask=jnp.ones((6, 5), bool),
+    )
 
 
 def test_a_file_of_other_sizes_does_not_load(tmp_path):

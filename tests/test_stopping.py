@@ -81,6 +81,20 @@ with stopping.telling(lambda x: print(x, flush=True), "Go on.", 0.3), stopping.u
     assert "Not saved within 0.3 s" in out and "Go on." in out
 
 
+def test_what_was_saved_in_time_is_not_said_to_be_lost():
+    """An overloaded machine may take longer than that to end a process."""
+    process = begun("""
+with stopping.telling(lambda x: print(x, flush=True), "Go on.", 0.3):
+    with stopping.unsaved_work():
+        ready()
+        stopping._request.came.wait()
+    time.sleep(60)
+""")
+    process.send_signal(signal.SIGTERM)
+    returned, out, _ = ended(process)
+    assert returned == 143 and "Go on." in out and "Not saved" not in out
+
+
 def test_a_signal_is_heard_inside_a_compiler():
     """A call that does not come back to Python stands for it."""
     process = begun("ready()\nhashlib.pbkdf2_hmac('sha256', b'', b'', 10**8)")

@@ -3,12 +3,15 @@ happen in little time. With Ray: tests/test_cluster.py."""
 
 import itertools
 import random
+from pathlib import Path
 
 import pytest
 
 from etude.errors import UserError
 from etude.placing.actors import Actors, Lost
 from etude.placing.balance import relieved, shared_out
+from etude.placing.job import Job
+from etude.placing.ray_places import RESTARTS, OnWorker
 from etude.placing.workforce import Failed, Workforce
 
 PIECES = 5
@@ -51,7 +54,10 @@ class Counter:
 class PretendedActors:
     """Each wait takes a second, in which every worker but those that hang answers one call."""
 
-    def __init__(self, chance: random.Random | None = None, capacity: int = 99):
+    def __init__(
+        self, chance: random.Random | None = None, capacity: int = 99, kind: type = Counter
+    ):
+        self.kind = kind
         self.chance, self.capacity = chance or random.Random(0), capacity
         self.now, self.numbers, self.names = 0.0, itertools.count(), itertools.count()
         self.workers, self.queues, self.values = {}, {}, {}
@@ -60,7 +66,7 @@ class PretendedActors:
 
     def hire(self):
         actor = next(self.names)
-        self.workers[actor], self.queues[actor] = Counter(), []
+        self.workers[actor], self.queues[actor] = self.kind(), []
         return actor
 
     def room(self):
@@ -106,6 +112,8 @@ class PretendedActors:
                     self.values[ref] = Lost("it died")
 
     def get(self, ref):
+        while ref not in self.values:
+            self.wait([ref], 1.0)
         if isinstance(self.values[ref], Lost):
             raise self.values[ref]
         return self.values[ref]
@@ -227,6 +235,56 @@ def test_work_that_no_worker_survives_ends():
     actors.dies = 1.0
     with pytest.raises(UserError, match="Workers are lost again and again, at last worker"):
         list(work.step(0))
+
+
+class Runs:
+    """Ends at once with what the command says."""
+
+    def run(self, command, folder):
+        self.code = int(command[0])
+        return self.code
+
+    def last_words(self):
+        return f"etude: ended with {self.code}."
+
+    def ask_to_stop(self):
+        self.asked = True
+
+    def end(self, seconds):
+        assert self.asked and seconds > 0
+
+
+def job(code: str) -> Job:
+    return Job("job", (code,), Path("nowhere"), lambda: False, lambda: 0.0)
+
+
+def exit_code(placed: OnWorker) -> int:
+    return next(x for x in iter(placed.exit_code, "never") if x is not None)
+
+
+def test_a_job_whose_machine_is_lost_goes_on_on_another():
+    actors = PretendedActors(kind=Runs)
+    placed = OnWorker(actors, job("2"))
+    for lost in range(RESTARTS):
+        actors.lose(lost)
+        assert placed.exit_code() is None
+    assert exit_code(placed) == 2 and placed.last_words() == "etude: ended with 2."
+    assert not actors.workers and len(actors.killed) == RESTARTS + 1
+
+
+def test_a_job_that_loses_every_machine_fails():
+    actors = PretendedActors(kind=Runs)
+    placed = OnWorker(actors, job("0"))
+    actors.dies = 1.0
+    assert exit_code(placed) == -9 and placed.last_words() == ""
+
+
+def test_a_job_is_asked_to_stop_before_it_is_ended():
+    actors = PretendedActors(kind=Runs)
+    placed = OnWorker(actors, job("0"))
+    placed.ask_to_stop()
+    placed.end(5.0)
+    assert [what for _, what in actors.asked] == ["run", "ask_to_stop", "end"]
 
 
 def test_pretended_actors_are_actors():

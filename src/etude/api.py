@@ -185,7 +185,7 @@ def compare(
         resume: Continue the comparison in this folder, which has its own settings.
         processes: How many run at once; by default one per core.
         cluster: The machines where they run, if not this one.
-        trust: Whether to import code that a resumed folder names.
+        trust: Whether to import code that a resumed folder or a file of environments names.
         on_progress: Told every second how far all of it is.
     """
     if resume is not None and settings:
@@ -222,6 +222,7 @@ def tune(
     out: str | None = None,
     processes: int | None = None,
     cluster: ClusterOptions | None = None,
+    trust: bool = False,
     on_progress: Callable[[Record], None] = lambda record: None,
     **settings: object,
 ) -> Tuned:
@@ -233,10 +234,11 @@ def tune(
         out: Folder of the search, as by `etude tune --out`.
         processes: How many trainings run at once; by default one per core.
         cluster: The machines where they run, if not this one.
+        trust: Whether to import code that the files of environments or of a rule name.
         on_progress: Told how many candidates are done (`updates`), in how many `steps`.
     """
     tuning.require_optuna()
-    with working_on(cluster or ClusterOptions()):
+    with working_on(cluster or ClusterOptions()), plugins.trusting(trust):
         at = places(processes)
         config = make_config(TuneConfig, "etude.tune", env=env, rule=rule, **settings)
         folder = tuning.start(config, out)

@@ -100,9 +100,10 @@ def name_modules(settings: object) -> None:
 
 def code_in(settings: object) -> list[str]:
     """All that names code in settings, however they are called: every text that could be taken for
-    `module:Class`, alone, in a list, or as the value of a setting of an environment or rule."""
+    `module:Class`, alone, in a list, as a name of others, or as the value of a setting of an
+    environment or rule."""
     if isinstance(settings, dict):
-        return [name for value in settings.values() for name in code_in(value)]
+        return code_in([*settings.keys(), *settings.values()])
     if isinstance(settings, (list, tuple)):
         return [name for value in settings for name in code_in(value)]
     if not isinstance(settings, str):

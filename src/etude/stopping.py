@@ -79,8 +79,9 @@ class _Request:
         told = "\nFinishing this piece of work, then saving"
         _aside(self.say, f"{told}, within {limit}. Ctrl-C again to stop at once.")
         threading.Event().wait(self.grace)
-        kept = "the last checkpoint is good"
-        self.end(f"Not saved within {limit}: stopped where it was, {kept}. {self.last_words}")
+        kept = "what was saved before is good"
+        late = f"Not saved within {limit}: stopped where it was, {kept}. " if self.unsaved else ""
+        self.end(late + self.last_words)
 
     @property
     def exit_code(self) -> int:

@@ -2,6 +2,13 @@
 
 from collections.abc import Mapping
 
+_CONTROLS = dict.fromkeys({*range(32), *range(127, 160)} - {ord("\n"), ord("\t")}, "\ufffd")
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would act upon: names from files of others may hold anything."""
+    return text.translate(_CONTROLS)
+
 
 def count(number: int, what: str) -> str:
     """`1 seed`, `2,000 seeds`."""

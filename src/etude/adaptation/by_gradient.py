@@ -105,12 +105,15 @@ class ByGradient(Method):
 
     def _tasks(self, pool: PyTree | None, key: PRNGKeyArray) -> PyTree:
         """The tasks of an update: fresh ones, or some of those that there are."""
-        batch = self.config.batch
+        again = self.config.adaptations
+        different = self.config.batch // again
         if pool is None:
-            return draw_tasks(self.env, key, batch)
-        number = jax.tree.leaves(pool)[0].shape[0]
-        chosen = jax.random.choice(key, number, (batch,), replace=batch > number)
-        return jax.tree.map(lambda x: x[chosen], pool)
+            tasks = draw_tasks(self.env, key, different)
+        else:
+            number = jax.tree.leaves(pool)[0].shape[0]
+            chosen = jax.random.choice(key, number, (different,), replace=different > number)
+            tasks = jax.tree.map(lambda x: x[chosen], pool)
+        return tasks if again == 1 else jax.tree.map(lambda x: jnp.repeat(x, again, axis=0), tasks)
 
     # --- Playing ---------------------------------------------------------------------------------
 
@@ -200,8 +203,20 @@ class ByGradient(Method):
         return jax.tree.map(lambda x: jnp.mean(x, axis=0), found)
 
     def _with_credit(self, played: Played) -> Lesson:
-        """A task's exploration is paid by that task's outcome, relative to the others'."""
+        """A task's exploration is paid by that task's outcome."""
         outcome: Float[Array, " tasks"] = jnp.mean(played.outer.returns, axis=-1)
-        credit = (outcome - jnp.mean(outcome)) / (jnp.std(outcome) + 1e-6)
+        credit = relative(outcome, self.config.adaptations)
         credit = jnp.broadcast_to(credit[:, None], played.inner.credit.shape)
         return eqx.tree_at(lambda x: x.credit, played.inner, credit)
+
+
+def relative(outcome: Float[Array, " N"], adaptations: int) -> Float[Array, " N"]:
+    """Outcomes compared with the mean, or with that of the others on the same task if it was
+    adapted to more than once; of unit variance."""
+    baseline = jnp.mean(outcome)
+    if adaptations > 1:
+        by_task = outcome.reshape(-1, adaptations)
+        others = jnp.sum(by_task, axis=1, keepdims=True) - by_task
+        baseline = (others / (adaptations - 1)).ravel()
+    gain = outcome - baseline
+    return gain / (jnp.std(gain) + 1e-6)

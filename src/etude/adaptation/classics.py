@@ -41,6 +41,16 @@ def ucb1(
     return _best(key, (wins + 1.0) / (pulls + 2.0) + width * bonus)
 
 
+def gittins(
+    key: PRNGKeyArray,
+    wins: Float[Array, " arms"],
+    pulls: Float[Array, " arms"],
+    indices: Float[Array, "wins losses"],
+):
+    """The largest Gittins index, of a table of them by wins and losses."""
+    return _best(key, indices[wins.astype(int), (pulls - wins).astype(int)])
+
+
 def _best(key: PRNGKeyArray, x: Float[Array, " arms"]) -> Int[Array, ""]:
     """One of the largest, at random."""
     return jnp.argmax(jnp.where(x >= jnp.max(x), jax.random.uniform(key, x.shape), -1.0))
@@ -79,15 +89,20 @@ def play_bandits(
 # --- MDPs ----------------------------------------------------------------------------------------
 
 
-def best_policy(task: MDPTask, horizon: int) -> Int[Array, "horizon states"]:
-    """The optimal action in each state at each step of an episode, by backward induction."""
+def action_values(task: MDPTask, horizon: int) -> Float[Array, "horizon states actions"]:
+    """What each action is worth at each step of an episode, by backward induction."""
 
     def back(value, _):
         action_value = task.rewards + jnp.tensordot(task.transitions, value, axes=1)
-        return jnp.max(action_value, axis=1), jnp.argmax(action_value, axis=1)
+        return jnp.max(action_value, axis=1), action_value
 
     start = jnp.zeros(task.rewards.shape[0], task.rewards.dtype)
     return jax.lax.scan(back, start, length=horizon)[1][::-1]
+
+
+def best_policy(task: MDPTask, horizon: int) -> Int[Array, "horizon states"]:
+    """The optimal action in each state at each step of an episode."""
+    return jnp.argmax(action_values(task, horizon), axis=-1)
 
 
 class Known(NamedTuple):
@@ -119,6 +134,62 @@ def psrl(key: PRNGKeyArray, task: MDPTask, known: Known, horizon: int, prior_mea
     return best_policy(_drawn(key, known, prior_mean), horizon)
 
 
+def opsrl(key: PRNGKeyArray, task: MDPTask, known: Known, horizon: int, samples: int = 10):
+    """Optimistic PSRL: of several MDPs drawn from what is known, each action counts for as much as
+    in the best of them."""
+
+    def one(best: Array, key: PRNGKeyArray) -> tuple[Array, None]:
+        return jnp.maximum(best, action_values(_drawn(key, known, 0.0), horizon)), None
+
+    start = jnp.full((horizon, *known.sums.shape), -jnp.inf, known.sums.dtype)
+    best, _ = jax.lax.scan(one, start, jax.random.split(key, samples))
+    return jnp.argmax(best, axis=-1)
+
+
+def ucrl2(
+    key: PRNGKeyArray,
+    task: MDPTask,
+    known: Known,
+    horizon: int,
+    width: float | Float[Array, ""] = 1.0,
+    risk: float = 0.05,
+):
+    """What is best in the best MDP that may still be the true one, with a probability of 1 − `risk`
+    (Jaksch, Ortner, Auer 2010), in episodes; `width` scales the bounds, made for rewards between 0
+    and 1."""
+    states, actions = known.sums.shape
+    visits = jnp.sum(known.visits, axis=-1)
+    seen, time = jnp.maximum(visits, 1.0), jnp.sum(visits) + 1.0
+    bound = jnp.sqrt(3.5 * jnp.log(2.0 * states * actions * time / risk) / seen)
+    reward = known.sums / seen + width * bound
+    reach = width * jnp.sqrt(14.0 * states * jnp.log(2.0 * actions * time / risk) / seen)
+    mean = jnp.where(visits[..., None] > 0, known.visits / seen[..., None], 1.0 / states)
+
+    def back(value: Array, _) -> tuple[Array, Array]:
+        action_value = reward + hopeful(mean, reach, value) @ value
+        return jnp.max(action_value, axis=1), jnp.argmax(action_value, axis=1)
+
+    start = jnp.zeros(states, reward.dtype)
+    return jax.lax.scan(back, start, length=horizon)[1][::-1]
+
+
+def hopeful(
+    mean: Float[Array, "*n states"], reach: Float[Array, "*n"], value: Float[Array, " states"]
+) -> Float[Array, "*n states"]:
+    """The distribution of the largest expected value whose distance from the mean, the sum of
+    absolute differences, is `reach` at most: the best state is as likely as can be, at the cost of
+    the worst ones."""
+    order = jnp.argsort(value)  # from worst to best
+    sorted_ = mean[..., order]
+    best = jnp.minimum(1.0, sorted_[..., -1] + reach / 2)
+    cost = best - sorted_[..., -1]
+    others = sorted_[..., :-1]
+    before = jnp.cumsum(others, axis=-1) - others
+    left = others - jnp.clip(cost[..., None] - before, 0.0, others)
+    hoped = jnp.concatenate([left, best[..., None]], axis=-1)
+    return jnp.zeros_like(mean).at[..., order].set(hoped)
+
+
 def knowing(key: PRNGKeyArray, task: MDPTask, known: Known, horizon: int):
     return best_policy(task, horizon)
 
@@ -126,6 +197,8 @@ def knowing(key: PRNGKeyArray, task: MDPTask, known: Known, horizon: int):
 MDP_STRATEGIES: dict[str, Plan] = {
     "random": anything,
     "PSRL": psrl,
+    "OPSRL": opsrl,
+    "UCRL2": ucrl2,
     "knowing the task": knowing,
 }
 

@@ -38,6 +38,7 @@ BY_GRADIENT: Settings = dict(
     surrogate="lvc",
     first_order=False,
     exploration=None,
+    adaptations=1,
 )
 """What is left out, by family; None if it depends on other settings. A setting that only one of
 them has is refused by the other."""
@@ -113,7 +114,11 @@ class AdaptConfig:
     first_order: bool = False
     """maml, emaml: whether to drop second derivatives (first-order MAML)."""
     exploration: float | None = None
-    """emaml: weight of its exploration term (1); 0 is MAML."""
+    """emaml: weight of its exploration term (1; its exact weight is --episodes); 0 is MAML."""
+    adaptations: int | None = None
+    """maml, emaml: how often each task of a batch is adapted to, each time from episodes of its own
+    (1). From 2 on, emaml compares outcomes on the same task, so that easy tasks are not credited to
+    whoever explored them."""
     log_every: int | None = None
     """Updates per line of metrics."""
 
@@ -121,7 +126,7 @@ class AdaptConfig:
         check(
             self,
             count="steps seeds test_tasks batch episodes epochs hidden minibatches inner_steps "
-            "log_every",
+            "adaptations log_every",
             widths="torso",
             seed="seed",
             cost="train_tasks explore entropy_cost exploration",
@@ -168,6 +173,11 @@ def _check_gradient(values: Settings) -> None:
         raise UserError("MAML with an exploration term is E-MAML: --algo emaml.")
     if values["exploration"] > 0 and values["batch"] < 2:
         raise UserError("E-MAML compares the outcomes of tasks: --batch must be at least 2.")
+    if values["batch"] % values["adaptations"]:
+        raise UserError(
+            f"--batch {values['batch']} does not make tasks with {values['adaptations']} "
+            "--adaptations each."
+        )
 
 
 def _check_recurrent(values: Settings) -> None:

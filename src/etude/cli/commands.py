@@ -4,7 +4,6 @@
 import dataclasses
 import os
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -21,14 +20,15 @@ from etude.cli.hints import refuse_others_words, versions
 from etude.cli.inspecting import inspect
 from etude.cli.numbers import Whole
 from etude.cli.options import RunOptions, refuse_flags_but
+from etude.cli.reproducing import reproduce
 from etude.cli.source import classes_in, fields_in, first_line
 from etude.cli.streams import files_matter
 from etude.cli.tuning import tune
 from etude.errors import UserError, did_you_mean, reason
 from etude.meta.discovery.config import DiscoverConfig
 from etude.placing.cluster import ClusterOptions
-from etude.settings import SEED_RANGE, TUNING_SEEDS, Settings, is_seed
-from etude.text import count, duration
+from etude.settings import SEED_RANGE, Settings, is_seed
+from etude.text import count, printable
 from etude.training.config import TrainRequest
 from etude.training.presets import default_of
 
@@ -160,68 +160,7 @@ app.command(compare)
 app.command(tune)
 
 
-@app.command
-def reproduce(
-    name: Annotated[tyro.conf.Positional[str], no_default("a list of them")] = "",
-    quick: Annotated[bool, no_default("no")] = False,
-    full: Annotated[bool, no_default("no")] = False,
-    seeds: Annotated[Whole | None, no_default("10, or 3 where a training takes long")] = None,
-    seed: Whole = 0,
-    out: Annotated[str | None, no_default("a new one under runs/")] = None,
-    list_: Annotated[bool, tyro.conf.arg(name="list", help_behavior_hint="")] = False,
-    *,
-    machines: Annotated[Flags, flags_of(ClusterOptions(), lambda name: "")],
-) -> None:
-    """Rerun a published experiment: its figure, and a verdict on each of its claims.
-
-    Args:
-        name: The experiment.
-        quick: A short version, which shows that all works, not that the claims hold.
-        full: As long as the source has it, where that takes more than about two hours.
-        seeds: Agents of each kind.
-        seed: Random seed.
-        out: Folder for the result.
-        list_: List the experiments.
-    """
-    from etude.cli.terminal import print_experiments, print_verdicts, say
-    from etude.experiments import EXPERIMENTS, SHORT_VERSION, Options, write
-    from etude.runs.folder import RunFolder
-    from etude.runs.provenance import command_line
-
-    if list_ or not name:
-        print_experiments(EXPERIMENTS)
-        return
-    if name not in EXPERIMENTS:
-        hint = did_you_mean(name, EXPERIMENTS, "`etude reproduce --list` lists them.")
-        raise UserError(f"There is no experiment {name!r}: {hint}")
-    if full and (quick or not EXPERIMENTS[name].cut):
-        raise UserError(
-            "--full does not go with --quick." if quick else f"Nothing of {name} is cut short."
-        )
-    seeds = EXPERIMENTS[name].seeds if seeds is None else seeds
-    if seeds < 2:
-        raise UserError("--seeds must be at least 2, for there to be an interval.")
-    if not 0 <= seed < TUNING_SEEDS:
-        raise UserError(f"--seed must be from 0 to {TUNING_SEEDS - 1:,}, not {seed}.")
-    from etude.cli.running import reproduced
-    from etude.placing.places import working_on
-
-    files_matter()
-    folder = RunFolder.create(out, f"reproduce-{name}")
-    options, started = Options(quick, seeds, seed, full), time.monotonic()
-    with working_on(ClusterOptions(**machines.given)):
-        result = reproduced(lambda: EXPERIMENTS[name].run(options, say), folder)
-    write(result, name, options, folder, command_line())
-    if not quick:
-        print_verdicts(result.verdicts)
-    for note in result.notes:
-        say(f"Note: {note}")
-    if EXPERIMENTS[name].cut and not full:
-        say(f"Cut: {EXPERIMENTS[name].cut}")
-    took = duration(time.monotonic() - started)
-    say(f"{took}, {seeds} seeds. Figure and numbers: {folder.path}")
-    if quick:
-        say(SHORT_VERSION)
+app.command(reproduce)
 
 
 @app.command(name="envs")
@@ -407,5 +346,6 @@ def fail(message: str, error: BaseException) -> NoReturn:
     if os.environ.get("ETUDE_TRACEBACK"):
         traceback.print_exception(error)
     console = Console(stderr=True)
-    console.print(f"etude: {message}", style="red", highlight=False, markup=False, soft_wrap=True)
+    told = printable(f"etude: {message}")
+    console.print(told, style="red", highlight=False, markup=False, soft_wrap=True)
     sys.exit(2)

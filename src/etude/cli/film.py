@@ -20,6 +20,7 @@ from etude.acting.jax_source import Actors, JaxSource
 from etude.adaptation import run as adaptation
 from etude.adaptation import watch
 from etude.adaptation.config import GRADIENT_BASED
+from etude.adaptation.saved import read_config
 from etude.api import load
 from etude.core.players import GREEDY, Player, Sharpened
 from etude.core.types import Context
@@ -87,13 +88,13 @@ def play_run(
 
 def plan(folder: RunFolder, episodes: int | None) -> tuple[int, str]:
     """How many episodes to play if one does not say, and what there is to tell of the first."""
-    config = folder.config()
     if kind_in(folder) != "adapt":
         return episodes or 3, ""
-    if config["algo"] in GRADIENT_BASED:
+    settings = read_config(folder).filled().settings()
+    if settings["algo"] in GRADIENT_BASED:
         return episodes or 3, "; the first is before adapting"
-    number: int = episodes or config["episodes"]
-    explore = min(number, config["explore"])
+    number: int = episodes or settings["episodes"]
+    explore = min(number, settings["explore"])
     first = "is" if explore == 1 else f"{explore} are"
     return number, f"; the first {first} to explore" if explore else ""
 
@@ -122,6 +123,8 @@ def play_adapting(folder: RunFolder, shot: Shot) -> Film:
 
 
 def check_index(index: int, seeds: int) -> None:
+    if not seeds:
+        raise UserError("A run of discovery has a rule, but no agent to play.")
     if not 0 <= index < seeds:
         raise UserError(f"--agent must be from 0 to {seeds - 1} for this run.")
 

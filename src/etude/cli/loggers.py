@@ -11,8 +11,11 @@ from etude.errors import UserError, reason
 from etude.runs.arrays import write_atomically
 from etude.runs.folder import Record, RunFolder
 from etude.runs.inside import refuse_link
+from etude.runs.reading import is_file, read_bytes
 from etude.runs.run import Run
 
+MOST_ID = 100
+"""Bytes."""
 Write = Callable[[Record], None]
 Opened = Callable[[ExitStack, Run, RunFolder], Write]
 """Opens a logger, to be closed with the stack."""
@@ -76,9 +79,10 @@ def _wandb(stack: ExitStack, run: Run, folder: RunFolder) -> Write:
 
 def _wandb_id(path: Path) -> str:
     """By which a run that goes on is known there."""
-    if not path.is_file():
+    refuse_link(path)  # what it leads to would be sent to them
+    if not is_file(path):
         write_atomically(path, lambda file: file.write(uuid.uuid4().hex[:12].encode()))
-    return path.read_text().strip()
+    return read_bytes(path, MOST_ID).decode(errors="replace").strip()
 
 
 OPEN: dict[str, Opened] = {"tensorboard": _tensorboard, "wandb": _wandb}

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from etude.runs.folder import Record
-from etude.text import duration, speed
+from etude.text import duration, printable, speed
 
 PLAIN_SECONDS = 5.0
 
@@ -60,7 +60,7 @@ class ProgressReport:
         if self._console.is_terminal:
             self._live.update(self._bar, completed=record["updates"], line=line)
         elif time.monotonic() - self._shown_at > PLAIN_SECONDS or record["updates"] >= self._total:
-            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self._console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
             self._shown_at = time.monotonic()
 
     def _pace(self, record: Record) -> str:

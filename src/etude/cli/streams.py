@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 PLAIN = {
     "…": "...", "·": "-", "–": "-", "—": "-", "→": "->", "←": "<-", "×": "x", "±": "+-",
     "≥": ">=", "≤": "<=", "²": "^2", "▀": "#", "‘": "'", "’": "'", "“": '"', "”": '"',
-    "γ": "gamma", "λ": "lambda", "η": "eta", "θ": "theta", "π": "pi",
+    "�": "?", "γ": "gamma", "λ": "lambda", "η": "eta", "θ": "theta", "π": "pi",
     "│": "|", "─": "-", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "━": "-", "╸": "-", "╺": "-",
 }  # fmt: skip
 """What stands for characters that the terminal does not have."""

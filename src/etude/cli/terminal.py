@@ -13,7 +13,7 @@ from etude.errors import UserError
 from etude.runs import results
 from etude.runs.folder import Record, RunFolder
 from etude.settings import Settings
-from etude.text import as_words, count, duration, figure, interval, speed
+from etude.text import as_words, count, duration, figure, interval, printable, speed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +33,7 @@ out = Console()
 
 def say(text: str) -> None:
     """Prints a line as it is: no markup, no line breaks of its own."""
-    out.print(text, highlight=False, markup=False, soft_wrap=True)
+    out.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def print_table(
@@ -43,7 +43,7 @@ def print_table(
     for column in table.columns:
         column.overflow = "fold"  # nothing is cut
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     if not out.is_terminal:  # whatever reads it wants one line per row, however long
         out.width = UNLIMITED
     out.print(table, highlight=False)
@@ -152,7 +152,10 @@ def print_experiments(experiments: "dict[str, Experiment]") -> None:
 
 
 def print_verdicts(verdicts: "list[Verdict]") -> None:
-    rows = ((x.claim, figure(x.figure), interval(vars(x)), x.verdict) for x in verdicts)
+    rows = (
+        (x.claim, figure(x.figure), interval({"low": x.low, "high": x.high}), x.verdict)
+        for x in verdicts
+    )
     print_table(rows, "claim", "ours", "95% interval over seeds", "verdict")
 
 

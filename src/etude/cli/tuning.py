@@ -102,7 +102,7 @@ def _run(config: TuneConfig, folder: "RunFolder | None", out: str | None, at: "P
     say(_about(config))
     if folder is None:
         folder = start(config, out, command_line())
-    elif (summary := folder.summary()) and folder.config()["trials"] == config.trials:
+    elif (summary := folder.summary()) and folder.config().get("trials") == config.trials:
         say("This search is finished.")
         return _print_found(config, summary, folder)
     say(f"Folder: {folder.path}")
@@ -121,11 +121,15 @@ def _run(config: TuneConfig, folder: "RunFolder | None", out: str | None, at: "P
 def _print_found(config: TuneConfig, summary: "Record", folder: "RunFolder") -> None:
     """The contenders, the settings that were chosen, and how to use them."""
     from etude.cli.terminal import print_table, say
+    from etude.runs.folder import SUMMARY
+    from etude.runs.reading import damaged
     from etude.tuning.run import BEST
 
     rows = ((x["name"], figure(x["score"]), figure(x["again"])) for x in summary["contenders"])
     print_table(rows, "trial", "score", "on other seeds")
-    chosen = next(x for x in summary["contenders"] if x["name"] == summary["chosen"])
+    chosen = next((x for x in summary["contenders"] if x["name"] == summary["chosen"]), None)
+    if chosen is None:
+        raise damaged(folder.path / SUMMARY, "what was chosen is none of the contenders")
     layer = chosen["layer"]
     found = layer.get("training", {}) | {f"rule.{k}": v for k, v in layer.get("rule", {}).items()}
     importances = summary["importances"]

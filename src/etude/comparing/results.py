@@ -13,6 +13,8 @@ from etude.comparing.config import CompareConfig
 from etude.comparing.statistics import CANNOT_BE_TOLD, Estimate
 from etude.runs.figures import column
 from etude.runs.folder import METRICS, Record, RunFolder
+from etude.runs.reading import damaged
+from etude.text import count
 
 CELLS = "cells"
 """The folder of all cells."""
@@ -45,7 +47,14 @@ class Result:
         if why is not None:
             return Result(cell, why, None, [])
         folder = RunFolder.open(str(path / CELLS / cell.folder))
-        return Result(cell, None, folder.summary(), folder.metrics())
+        summary, records = folder.summary(), folder.metrics()
+        evaluated = (summary or {}).get("evaluation") or {}
+        by_seed = [x.get("last_returns", []) for x in records]
+        by_seed += [evaluated[name] for name in ("sampled", "greedy") if evaluated]
+        by_seed += [] if summary is None else [summary["final_return"]["per_seed"]]
+        if any(len(x) != cell.plan.seeds for x in by_seed):
+            raise damaged(folder.path, f"it is not of {count(cell.plan.seeds, 'seed')}")
+        return Result(cell, None, summary, records)
 
     def scores(self, measure: str) -> np.ndarray | None:
         """Of each seed; None if the cell failed or no episode of some seed ended."""

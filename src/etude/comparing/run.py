@@ -29,8 +29,9 @@ from etude.runs.folder import (
     Record,
     RunFolder,
 )
+from etude.runs.inside import refuse_linked_folders
 from etude.runs.provenance import made_now
-from etude.runs.reading import damaged, is_file, misfit
+from etude.runs.reading import damaged, fitted, is_file, misfit
 from etude.training.config import TrainPlan, from_json
 from etude.training.planning import read_plan
 
@@ -122,14 +123,21 @@ def reopen(path: str) -> tuple[Comparison, RunFolder]:
     references = settings.pop(REFERENCES, None)
     if not isinstance(references, dict) or not references:
         raise damaged(folder.path / CONFIG, f"it lacks {REFERENCES}")
-    if wrong := misfit(references, dict[str, list[float | None]]):
+    form = dict[str, list[float | None]]
+    if wrong := misfit(references, form):
         raise damaged(folder.path / CONFIG, wrong)
+    scores: dict[str, list[float | None]] = fitted(references, form)
     config = from_json(CompareConfig, settings)
-    entries = [_entry(*x, folder) for x in references.items()]
+    entries = [_entry(env, x, folder) for env, x in scores.items()]
 
     def begun(name: str) -> TrainPlan | None:
         own = RunFolder(folder.path / CELLS / name)
-        return read_plan(own) if is_file(own.path / CONFIG) else None
+        if not is_file(own.path / CONFIG):
+            return None
+        plan = read_plan(own)
+        if plan.seeds != config.seeds:
+            raise damaged(own.path / CONFIG, "it is not of this comparison")
+        return plan
 
     return Comparison.planned(config, entries, begun), folder
 
@@ -151,6 +159,7 @@ def execute(
 ) -> Record:
     """Trains what is not trained yet, and sums up; the others go on when a cell fails."""
     with folder.locked():
+        refuse_linked_folders(folder.path)
         if any(not is_file(x.path / CONFIG) for x in _folders(comparison, folder)):
             _start_cells(comparison.runs(), folder)  # it was killed while it was started
         began, before = time.monotonic(), folder.summary() or {}

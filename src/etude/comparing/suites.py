@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from etude import envs
+from etude import envs, plugins
 from etude.errors import UserError, did_you_mean
 from etude.runs.reading import JSON, read_bytes, read_json
 from etude.settings import Settings, split_specs
@@ -128,6 +128,7 @@ def _read(path: Path) -> list[Entry]:
             )
         random, strong = scores
         found.append(Entry(words[0], random, strong, f"line {number} of {path.name}"))
+    plugins.require_trust(plugins.code_in([entry.env for entry in found]), str(path), None)
     return found
 
 

@@ -21,6 +21,9 @@ Summary = TypeVar("Summary")
 HEAD_STD = 1e-2
 """Initial weight std of the heads on the torso: the first policy is close to uniform."""
 
+PEAK = 20
+"""Bins beyond which the first logits of a peaked value fall no further."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Heads:
@@ -28,11 +31,22 @@ class Heads:
 
     state: Mapping[str, int]
     action: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    bins: tuple[str, ...] = ()
+    """Those among them that are logits of a value's bins, with that of 0 in the middle."""
     context: int = 0
     """How many numbers the agent is told of the rule in each state."""
     acts_by: str = "pi"
     """The head per state whose outputs are the logits of the actions, or the action values that a
     player makes them of."""
+
+
+def peaked(head: Linear, slope: float) -> Linear:
+    """A head of bins whose first logits fall by `slope` from each bin to the next, away from the
+    middle, as far as `PEAK` bins."""
+    if not slope:
+        return head
+    distance = jnp.abs(jnp.arange(len(head.b)) - len(head.b) // 2)
+    return eqx.tree_at(lambda x: x.b, head, head.b - slope * jnp.minimum(distance, PEAK))
 
 
 class ModelStart(NamedTuple):
@@ -57,6 +71,10 @@ class ActionModel(eqx.Module):
             name: MLP(config.model, (config.head, size), key=k)
             for (name, size), k in zip(sorted(heads.action.items()), head_keys, strict=True)
         }
+        for name in self.heads.keys() & set(heads.bins):
+            *others, last = self.heads[name].layers
+            layers = (*others, peaked(last, config.value_peak))
+            self.heads[name] = eqx.tree_at(lambda mlp: mlp.layers, self.heads[name], layers)
 
     def start(self, embedding: Embedding) -> ModelStart:
         cell = self.root(embedding)
@@ -105,6 +123,8 @@ class Agent(eqx.Module):
             name: Linear(config.torso[-1], size, key=k, std=HEAD_STD)
             for (name, size), k in zip(sorted(heads.state.items()), head_keys, strict=True)
         }
+        for name in self.head.keys() & set(heads.bins):
+            self.head[name] = peaked(self.head[name], config.value_peak)
         self.model = None
         if heads.action:
             self.model = ActionModel(num_actions, heads, config, key=model_key)

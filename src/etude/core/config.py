@@ -42,6 +42,9 @@ class NetworkConfig:
     """Numbers that stand for each symbol of an observation."""
     frame_stack: int = 1
     """Observations of the same episode that the network sees together, the latest last."""
+    value_peak: float = 0.0
+    """How much the first logits of a categorical value fall from each bin to the next, away from
+    that of 0. With 0, all of its bins are equally likely at first, however far out they are."""
 
     @property
     def convolves(self) -> bool:

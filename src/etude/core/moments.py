@@ -38,3 +38,9 @@ class Moments(eqx.Module):
         """The standard deviation, kept a little above 0."""
         variance = jnp.maximum(self.m2 / (1.0 - self.decay) - jnp.square(self.mean), 0.0)
         return jnp.sqrt(variance + 1e-12) + 1e-6
+
+    def units(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Where a signal is counted from and in what units: its mean and standard deviation; plain
+        before the first update."""
+        fresh = self.decay == 1.0
+        return jnp.where(fresh, 0.0, self.mean), jnp.where(fresh, 1.0, self.deviation)

@@ -38,6 +38,10 @@ class Rule(eqx.Module, Generic[State, Targets]):
     """Where `etude tune` looks for the rule's own settings, the fields of its config."""
     searched: ClassVar[tuple[str, ...]] = ()
     """Settings of training to be searched under this rule, beside those that are under any."""
+    scheduled: ClassVar[tuple[str, ...]] = ()
+    """Fields that hold its schedule: the few numbers that say how settings change over a life."""
+    weighs_entropy: ClassVar[bool] = False
+    """Whether its loss has an entropy bonus, the weight of which may be an agent's own."""
 
     @abc.abstractmethod
     def heads(self, num_actions: int) -> Heads:
@@ -50,6 +54,11 @@ class Rule(eqx.Module, Generic[State, Targets]):
     @abc.abstractmethod
     def targets(self, agent: Agent, state: State, rollout: Rollout) -> tuple[Targets, State]:
         """What the agent's outputs on the rollout should have been, and the state afterwards."""
+
+    def with_entropy_cost(self, cost: Float[Array, ""]) -> "Rule[State, Targets]":
+        """The same with this weight of the entropy bonus, for one agent. Of a rule that
+        `weighs_entropy`."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def loss(self, agent: Agent, targets: Targets, rollout: Rollout) -> Loss: ...

@@ -165,6 +165,17 @@ def encoder(form: Any, config: NetworkConfig, *, key: PRNGKeyArray) -> Encoder:
     return Numbers(math.prod(form.shape), form.ndim, scale, squash)
 
 
+def image_notes(name: str, observation: PyTree) -> list[str]:
+    """What to say of images that are not seen as such: their axes are in another order."""
+    shapes = [x.shape for x in jax.tree.leaves(observation) if x.dtype == np.uint8 and x.ndim == 3]
+    return [
+        f"Note: {name} observes images of {'×'.join(map(str, shape))}, channels first, which are "
+        "not seen as images: have the environment give height × width × channels."
+        for shape in shapes
+        if shape[0] in (1, 3, 4) and min(shape[1:]) >= LARGE_IMAGE
+    ]
+
+
 def symlog(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """sign(x) log(1 + |x|), which leaves 0 as it is and tames large numbers."""
     return jnp.sign(x) * jnp.log1p(jnp.abs(x))

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
 from etude.envs import pictures
 from etude.envs.base import Action, EnvState, TaskEnvironment, Transition
@@ -18,6 +18,8 @@ COLOURS = pictures.rgb("343c4a 7ae282 96d6ff e24a4a 969ca6 aa7846 ffd65c c494ff 
 """Of the tiles, in pictures."""
 DIRECTIONS = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 """The basic moves: up, down, left, right."""
+LOCAL_PIXELS, GLOBAL_PIXELS = 12, 8
+"""Of a cell's side in a picture: enough for a view to be convolved without being asked."""
 REFILL = 8
 """What an energy tile gives."""
 
@@ -46,6 +48,46 @@ LEVELS = {
     "medium": Level(size=7, horizon=50, tiles=_MEDIUM, energy=8),
     "hard": Level(size=10, horizon=100, tiles=_HARD, energy=12, permute_actions=True),
 }
+
+
+COUNTS = dict(
+    goals=GOAL, ice=ICE, deaths=DEATH, walls=WALL, doors=DOOR, keys=KEY, teleporters=TELEPORTER,
+    refills=ENERGY,
+)  # fmt: skip
+"""The settings that say how many tiles of a kind there are."""
+
+
+def level_of(name: str, permute_actions: bool | None, settings: dict[str, int | None]) -> Level:
+    """A level, with what is set otherwise."""
+    if name not in LEVELS:
+        raise ValueError(f"There is no level {name!r}, only {', '.join(LEVELS)}.")
+    given = {k: v for k, v in settings.items() if v is not None}
+    if wrong := [k for k, v in given.items() if v < 0]:
+        raise ValueError(f"{wrong[0]} must be 0 or more, not {given[wrong[0]]}.")
+    tiles = LEVELS[name].tiles | {COUNTS[k]: v for k, v in given.items() if k in COUNTS}
+    plain: dict[str, int] = {k: v for k, v in given.items() if k not in COUNTS}
+    level = dataclasses.replace(LEVELS[name], tiles={k: v for k, v in tiles.items() if v}, **plain)
+    if permute_actions is not None:
+        level = dataclasses.replace(level, permute_actions=permute_actions)
+    _check(level)
+    return level
+
+
+def _check(level: Level) -> None:
+    """Refuses what no board can be drawn of."""
+    total = sum(level.tiles.values())
+    if level.size < 2 or level.horizon < 1:
+        raise ValueError("A board needs a size of at least 2, and an episode a horizon of 1.")
+    if not level.tiles.get(GOAL):
+        raise ValueError("A board needs at least one of goals.")
+    if total >= level.cells:
+        raise ValueError(
+            f"A board of {level.size}×{level.size} cells has no room for {total} tiles and a start."
+        )
+    if level.tiles.get(TELEPORTER, 0) not in (0, 2):
+        raise ValueError("There are 0 or 2 teleporters: one leads to the other.")
+    if level.tiles.get(DOOR) and not level.tiles.get(KEY):
+        raise ValueError("Doors need keys.")
 
 
 class KrazyTask(eqx.Module):
@@ -81,6 +123,10 @@ class KrazyWorld(TaskEnvironment[KrazyState, KrazyTask]):
     pays 1 once. With `compound=2` or 3 there are four more actions, each of up to that many basic
     moves. `permute_colours=false` shows the same tiles alike in all tasks; `permute_actions` says
     whether the same actions lead elsewhere, as by default they do only on the hard level.
+    `observe=pixels` shows an image instead, for a convolution: a square per cell in the colour of
+    its id, white where the agent is; below, the energy. `size`, `horizon`, `energy`, and the
+    numbers of `goals`, `ice`, `deaths`, `walls`, `doors`, `keys`, `teleporters` and `refills` are
+    those of the level unless they are set.
     """
 
     def __init__(
@@ -90,18 +136,32 @@ class KrazyWorld(TaskEnvironment[KrazyState, KrazyTask]):
         compound: int = 1,
         permute_colours: bool = True,
         permute_actions: bool | None = None,
+        observe: Literal["symbols", "pixels"] = "symbols",
+        size: int | None = None,
+        horizon: int | None = None,
+        energy: int | None = None,
+        goals: int | None = None,
+        ice: int | None = None,
+        deaths: int | None = None,
+        walls: int | None = None,
+        doors: int | None = None,
+        keys: int | None = None,
+        teleporters: int | None = None,
+        refills: int | None = None,
     ):
-        if level not in LEVELS:
-            raise ValueError(f"There is no level {level!r}, only {', '.join(LEVELS)}.")
+        if observe not in ("symbols", "pixels"):
+            raise ValueError(f"What is observed are symbols or pixels, not {observe!r}.")
         if view not in ("local", "global"):
             raise ValueError(f"The view is local or global, not {view!r}.")
         if compound not in (1, 2, 3):
             raise ValueError(f"An action has up to 1, 2 or 3 basic moves, not {compound}.")
-        self.level, self.view, self.compound = LEVELS[level], view, compound
+        settings = dict(size=size, horizon=horizon, energy=energy, goals=goals, ice=ice)
+        settings |= dict(deaths=deaths, walls=walls, doors=doors, keys=keys)
+        settings |= dict(teleporters=teleporters, refills=refills)
+        self.level = level_of(level, permute_actions, settings)
+        self.view, self.observe, self.compound = view, observe, compound
         self.horizon, self.num_actions = self.level.horizon, 4 if compound == 1 else 8
         self.permute_colours = permute_colours
-        if permute_actions is not None:
-            self.level = dataclasses.replace(self.level, permute_actions=permute_actions)
 
     # --- Tasks ---
 
@@ -195,18 +255,49 @@ class KrazyWorld(TaskEnvironment[KrazyState, KrazyTask]):
 
     # --- What is seen ---
 
-    def _observe(self, state: KrazyState, params: KrazyTask) -> Float[Array, " inputs"]:
-        """The tiles in view, one-hot by their ids (nothing beyond the board's edge), where the
-        agent is and what energy it has."""
+    def _observe(self, state: KrazyState, params: KrazyTask) -> Array:
+        shown = self._shown(state, params)
+        if self.observe == "pixels":
+            return self._picture(shown, state)
+        return self._symbols(shown, state)
+
+    def _shown(self, state: KrazyState, params: KrazyTask) -> Int[Array, "height width"]:
+        """The ids of the tiles in view, −1 beyond the board's edge."""
         size = self.level.size
-        row, column = jnp.divmod(state.cell, size)
         shown = params.colours[jnp.where(state.taken, NORMAL, params.board)].reshape(size, size)
         if self.view == "local":
             around = jnp.pad(shown, 1, constant_values=-1)
-            shown = jax.lax.dynamic_slice(around, (row, column), (3, 3))
+            shown = jax.lax.dynamic_slice(around, jnp.divmod(state.cell, size), (3, 3))
+        return shown
+
+    def _symbols(
+        self, shown: Int[Array, "height width"], state: KrazyState
+    ) -> Float[Array, " inputs"]:
+        """The tiles in view, one-hot by their ids, where the agent is and what energy it has."""
+        row, column = jnp.divmod(state.cell, self.level.size)
         tiles = jax.nn.one_hot(shown.ravel(), TILES).ravel()
         energy = state.energy / max(1, self.level.energy)
-        return jnp.concatenate([tiles, jnp.stack([row / size, column / size, energy])])
+        place = jnp.stack([row / self.level.size, column / self.level.size, energy])
+        return jnp.concatenate([tiles, place])
+
+    def _picture(
+        self, shown: Int[Array, "height width"], state: KrazyState
+    ) -> UInt8[Array, "rows columns 3"]:
+        """The tiles in view as squares, and a strip as long as there is energy, up to that of the
+        start."""
+        local = self.view == "local"
+        pixels = LOCAL_PIXELS if local else GLOBAL_PIXELS
+        own = (1, 1) if local else jnp.divmod(state.cell, self.level.size)
+        colours = jnp.concatenate([jnp.asarray(COLOURS), jnp.zeros((1, 3))]).astype(jnp.uint8)
+        squares = jnp.repeat(jnp.repeat(colours[shown], pixels, axis=0), pixels, axis=1)
+        inner = jnp.arange(pixels // 4, pixels - pixels // 4)
+        rows, columns = (x * pixels + inner for x in own)
+        squares = squares.at[rows[:, None], columns[None]].set(255)
+        width = squares.shape[1]
+        share = jnp.minimum(1.0, state.energy / max(1, self.level.energy))
+        lit = (jnp.arange(width) < share * width).astype(jnp.uint8) * jnp.uint8(255)
+        strip = jnp.broadcast_to(lit[None, :, None], (pixels, width, 3))
+        return jnp.concatenate([squares, strip])
 
     def render(self, state: KrazyState, params: KrazyTask) -> np.ndarray:
         board = np.where(np.asarray(state.taken), NORMAL, np.asarray(params.board))

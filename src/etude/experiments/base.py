@@ -3,23 +3,18 @@
 import dataclasses
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from etude import stats
-from etude.runs.figures import band, draw_band, figure_file, tidy
-from etude.runs.folder import MADE, Record, RunFolder
-from etude.runs.provenance import made_now
-from etude.settings import Settings
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SHORT_VERSION = (
     "This was the short version: it shows that all works, and says nothing of the claims."
 )
+
+APART = 1000
+"""Seeds of the runs of two experiments whose `--seed` differs by 1 are as far apart."""
 
 Say = Callable[[str], None]
 """Shows a line of progress."""
@@ -101,8 +96,25 @@ class Experiment:
     """The function that runs it, as module:function of this package."""
     seeds: int = 10
     """How many there are unless one asks for others."""
+    seed: int = 0
+    """The first, unless one asks for another: no setting was chosen on it."""
+    chosen_on: tuple[int, ...] = ()
+    """Seeds of the runs that settings were chosen on."""
+    apart: bool = False
+    """Whether each seed is a run of its own, whose seed is `--seed` times a thousand and so on."""
+    minutes: int = 0
+    """Of both of two cores that it takes, or about as many, for it was not run yet."""
     cut: str = ""
-    """What is shorter than in the source, and what the whole would cost; empty if nothing is."""
+    """What is shorter than in the source; empty if nothing is."""
+    full_minutes: int = 0
+    """Of both cores that the whole would take: an estimate."""
+    account: str = ""
+    """Where docs/results tells more about it."""
+
+    def shown(self, seed: int, seeds: int) -> range:
+        """The seeds of the runs that are shown."""
+        first = seed * APART if self.apart else seed
+        return range(first, first + (seeds if self.apart else 1))
 
     def run(self, options: Options, say: Say) -> Reproduction:
         module, _, function = self.home.partition(":")
@@ -112,66 +124,3 @@ class Experiment:
 def at_the_end(curve: np.ndarray, share: float = 0.1) -> np.ndarray:
     """Each seed's mean over the last part of its curve (points × seeds)."""
     return np.nanmean(curve[-max(1, round(share * len(curve))) :], axis=0)
-
-
-def write(
-    reproduction: Reproduction,
-    name: str,
-    options: Options,
-    folder: RunFolder,
-    command: str | None = None,
-) -> None:
-    """The figure, the numbers behind it, the verdicts, and what made them."""
-    draw(reproduction, folder.path / "figure.png")
-    folder.write_summary(
-        {
-            "experiment": name,
-            **vars(options),
-            MADE: made_now(command),
-            "notes": reproduction.notes,
-            # Those of a short version would mean nothing.
-            "verdicts": [] if options.quick else [vars(x) for x in reproduction.verdicts],
-            "panels": [_numbers(panel) for panel in reproduction.panels],
-        }
-    )
-
-
-def _numbers(panel: Panel) -> Record:
-    lines = {label: {"x": x, "by_seed": y.T} for label, (x, y) in panel.lines.items()}
-    return {
-        "title": panel.title,
-        "x_label": panel.x_label,
-        "y_label": panel.y_label,
-        "lines": lines,
-        "levels": panel.levels,
-        "bars": panel.bars,
-    }
-
-
-def draw(reproduction: Reproduction, path: Path) -> None:
-    panels = reproduction.panels
-    rows = 1 if len(panels) < 4 else 2
-    columns = -(-len(panels) // rows)
-    with figure_file(path, (6.5 * columns, 4.5 * rows), (rows, columns)) as axes:
-        for ax in np.ravel(axes)[len(panels) :]:
-            ax.set_axis_off()
-        for ax, panel in zip(np.ravel(axes), panels, strict=False):
-            for label, (x, values) in panel.lines.items():
-                draw_band(ax, x, values, label)
-            if panel.bars:
-                _draw_bars(ax, panel.bars)
-            for label, level in panel.levels.items():
-                ax.axhline(level, color="0.5", linestyle=":", linewidth=1)
-                place: Settings = dict(ha="right", va="bottom", xycoords=("axes fraction", "data"))
-                ax.annotate(label, (1.0, level), fontsize="x-small", color="0.4", **place)
-            ax.set_title(panel.title, fontsize="medium")
-            tidy(ax, panel.x_label, panel.y_label)
-
-
-def _draw_bars(ax: "Axes", bars: dict[str, np.ndarray]) -> None:
-    """The mean over seeds, with its 95% interval."""
-    means, lows, highs = band(np.stack(list(bars.values())))
-    reach = [means - lows, highs - means]
-    ax.bar(list(bars), means, color="C0", alpha=0.8)
-    ax.tick_params("x", labelsize="x-small" if len(bars) > 6 else "medium")
-    ax.errorbar(list(bars), means, reach, fmt="none", ecolor="0.2", capsize=3)

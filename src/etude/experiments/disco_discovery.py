@@ -3,13 +3,11 @@
 import numpy as np
 
 from etude.api import discover
-from etude.experiments.base import Options, Panel, Reproduction, Say, Verdict
+from etude.experiments.base import APART, Options, Panel, Reproduction, Say, Verdict
 from etude.settings import Settings
 
 BySeed = dict[str, np.ndarray]
 """The return of fresh agents under the rule of each seed's discovery, by what was discovered."""
-SEEDS = 1000
-"""Apart in the seeds of two experiments that differ by 1."""
 BRIEF: Settings = dict(
     agents=2, batch=4, rollout=4, validation_batch=4, torso=(8,), model=8, head=8, log_every=1
 )
@@ -25,7 +23,7 @@ def discovered(
     for i in range(options.seeds):
         for label, settings in variants.items():
             say(f"{label}, discovery {i + 1} of {options.seeds}…")
-            seed = options.seed * SEEDS + i
+            seed = options.seed * APART + i
             brief = BRIEF if options.quick else {}
             meta_steps = settings["meta_steps"]
             result = discover(seed=seed, check_every=meta_steps, **settings | brief)

@@ -19,7 +19,7 @@ from jaxtyping import PyTree
 from etude.adaptation.config import AdaptConfig
 from etude.adaptation.run import AdaptRun, kept_policies
 from etude.errors import UserError
-from etude.experiments.base import Say
+from etude.experiments.base import APART, Say
 from etude.placing.job import Job
 from etude.placing.pace import Progress
 from etude.placing.places import places
@@ -29,8 +29,6 @@ from etude.runs.folder import CONFIG, RunFolder
 from etude.runs.lifecycle import start
 from etude.text import duration
 
-MOST_SEEDS = 1000
-"""No two experiments with other seeds share a training."""
 SAY_EVERY = 60.0
 """Seconds between two lines of progress."""
 
@@ -116,7 +114,7 @@ def train_all(configs: dict[str, AdaptConfig], say: Say) -> dict[str, Trained]:
 
 def _find(config: AdaptConfig) -> list[Training]:
     """The trainings of each of the config's seeds, which may be done, begun, or new."""
-    found, first = [], config.seed * MOST_SEEDS
+    found, first = [], config.seed * APART
     for seed in range(first, first + config.seeds):
         run = AdaptRun.untraced(dataclasses.replace(config, seed=seed, seeds=1))
         settings = json.dumps({"code": code(), **run.settings()}, sort_keys=True)

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -26,6 +26,15 @@ from etude.training.planning import plan_named
 
 State = TypeVar("State", TrainState, OnlineState)
 
+
+class Revision(NamedTuple):
+    """How much the rule answers for the agent before each update."""
+
+    revise: float
+    revise_fades: bool
+
+
+NONE = Revision(0.0, True)
 ITERATIONS_PER_SWITCH = 10
 ENV = "random_walk"
 SETTINGS: Settings = dict(env=ENV, batch=1, rollout=16, torso=(32,), optimiser="rmsprop")
@@ -57,15 +66,14 @@ def by_switches(errors: np.ndarray) -> Line:
     return np.linspace(0, switches, pieces + 1)[1:], means
 
 
-def frodo_errors(options: Options, say: Say, revise: float = 0.0) -> np.ndarray:
+def frodo_errors(options: Options, revision: Revision = NONE, share: float = 1.0) -> np.ndarray:
     """The value error after each iteration of 96 steps: iterations × seeds."""
-    say("FRODO on the random walk…")
-    env = RandomWalk()
+    env, number = RandomWalk(), round(share * iterations(options))
 
     def follow(training: OnlineTraining, state: OnlineState) -> Float[Array, " T"]:
-        return errors(training.iterate, state, env, iterations(options))
+        return errors(training.iterate, state, env, number)
 
-    return followed(SETTINGS | FRODO | dict(revise=revise), options, follow)
+    return followed(SETTINGS | FRODO | revision._asdict(), options, follow)
 
 
 def best_fixed(options: Options, say: Say) -> tuple[np.ndarray, str]:

@@ -84,7 +84,9 @@ class OnlineProblem(Problem[Rule, Life, UpdateRecord]):
         )
         total = loss + jnp.mean(aux.cost)
         if weight := self.online.revise:
-            size = jnp.maximum(jnp.abs(jax.lax.stop_gradient(loss)), REVISE_FLOOR)
+            size = jnp.ones_like(loss)
+            if self.online.revise_fades:
+                size = jnp.maximum(jnp.abs(jax.lax.stop_gradient(loss)), REVISE_FLOOR)
             # The first of these agents is as it was before the window: no rule answers for it.
             total = total + weight / size * jnp.mean(aux.revision[1:])
         metrics = {name: jnp.mean(x, axis=0) for name, x in aux.metrics.items()}

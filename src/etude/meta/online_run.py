@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from etude import envs, rules
 from etude.acting.collector import Collector
+from etude.core.torso import image_notes
 from etude.core.types import Metrics
 from etude.envs import HostTask, Task
 from etude.errors import UserError
@@ -111,7 +112,8 @@ class HostOnlineRun(OnlineRun):
     """The one that plays, once there is one."""
 
     def notes(self, resumed: bool = False) -> list[str]:
-        return [HostRun.resumed_note.format(env=self.config.env)] if resumed else []
+        notes = image_notes(self.config.env, self.task.observation)
+        return notes + [HostRun.resumed_note.format(env=self.config.env)] * resumed
 
     @cached_property
     def _outside(self) -> Outside[Life]:

@@ -2,7 +2,7 @@
 methods of `Actors`."""
 
 from collections.abc import Hashable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 Ref = Hashable
 """Stands for a value that there is, or will be, somewhere."""
@@ -33,7 +33,7 @@ class Actors(Protocol):
         """Those that are ready, or whose worker is lost, when the first is or time is over."""
         ...
 
-    def get(self, ref: Ref) -> object:
+    def get(self, ref: Ref) -> Any:
         """The value; raises `Lost`."""
         ...
 

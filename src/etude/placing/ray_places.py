@@ -3,10 +3,10 @@
 import signal
 from collections.abc import Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etude.errors import UserError
-from etude.placing.actors import Lost, Ref
+from etude.placing.actors import Actors, Lost, Ref
 from etude.placing.cluster import ClusterOptions
 from etude.placing.job import Job
 from etude.placing.local import LocalProcess, cores, start_process
@@ -76,7 +76,7 @@ class RayPlaces:
 class OnWorker:
     """A job on a worker. If that is lost, it goes on from its folder on another."""
 
-    def __init__(self, actors: RayActors, job: Job):
+    def __init__(self, actors: Actors, job: Job):
         self._actors, self._job, self._restarts = actors, job, 0
         self._words = ""
         self._begin()
@@ -92,6 +92,7 @@ class OnWorker:
         try:
             code: int = self._actors.get(self._code)
         except Lost:
+            self._actors.kill(self._actor)
             if self._restarts == RESTARTS:
                 return -signal.SIGKILL
             self._restarts += 1
@@ -111,7 +112,7 @@ class OnWorker:
         self._ask(END, seconds)
         self._actors.kill(self._actor)
 
-    def _ask(self, what: str, *arguments: object):
+    def _ask(self, what: str, *arguments: object) -> Any:
         """The answer, None if the worker is lost."""
         try:
             return self._actors.get(self._actors.call(self._actor, what, 1, *arguments)[0])

@@ -3,8 +3,10 @@
 
 import logging
 import os
+import secrets
 import signal
 import socket
+import sys
 import threading
 import time
 import warnings
@@ -17,30 +19,28 @@ from etude.errors import UserError, reason
 from etude.placing.actors import Lost, Ref
 from etude.placing.cluster import LOCAL, ClusterOptions, host_and_port
 from etude.placing.local import cores
+from etude.settings import shown
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+STAYS_HERE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+TOKEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 ANSWERS_WITHIN = 10.0
 """Seconds in which the address of a cluster must be reached."""
 ROOM_EVERY = 5.0
 """Seconds between two looks at what is free."""
 
 
-def connect(address: str) -> Callable[[], None]:
-    """Makes this process the driver of a cluster; returns what undoes it."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # once it is ended, it must not begin again
-    if address == LOCAL:
-        os.environ.setdefault("RAY_worker_niceness", "0")  # or whatever else runs goes first
-    if address == LOCAL or host_and_port(address)[0] in LOOPBACK:
-        # Or Ray would put the address of this machine on the network in place of the loopback.
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+def connect(address: str, cpus: int | None = None) -> Callable[[], None]:
+    """Makes this process the driver of a cluster; returns what undoes it. `cpus`: how many one of
+    our own is to count, by default those there are."""
+    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+        return lambda: None  # whoever did that will end it, too
+    set_out(address)
     import ray
 
-    if ray.is_initialized():  # whoever did that will end it, too
-        return lambda: None
     if address != LOCAL:
         _require_answer(address)
-    own: dict[str, Any] = dict(num_cpus=len(cores()), include_dashboard=False)
+    own: dict[str, Any] = dict(num_cpus=cpus or len(cores()), include_dashboard=False)
     own |= dict(_node_ip_address="127.0.0.1")
     with _own_signals(), warnings.catch_warnings():
         # JAX warns of forks. Ray's children become programs of their own at once.
@@ -59,8 +59,29 @@ def connect(address: str) -> Callable[[], None]:
     def disconnect() -> None:
         stopping.drop_duty(ray.shutdown)
         ray.shutdown()
+        for name in TOKEN if address == LOCAL else ():
+            os.environ.pop(name, None)
 
     return disconnect
+
+
+def set_out(address: str) -> None:
+    """What Ray is told by the environment, before it is imported."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # once it is ended, it must not begin again
+    # In clusters of our own, or whatever else runs goes before their workers.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    if address == LOCAL:
+        # Loopback is open to all users of a machine: what is not sent this is not listened to.
+        os.environ.update(dict(zip(TOKEN, ("token", secrets.token_hex(32)), strict=True)))
+    if address == LOCAL or host_and_port(address)[0] in LOOPBACK:
+        # Or Ray would put the address of this machine on the network in place of the loopback.
+        if "ray" in sys.modules and os.environ.get(STAYS_HERE) != "0":
+            raise UserError(
+                f"Ray was imported before it could be told to stay on loopback: set {STAYS_HERE}=0 "
+                "in the environment, or leave it to Etude to import Ray."
+            )
+        os.environ[STAYS_HERE] = "0"
 
 
 @contextmanager
@@ -164,7 +185,7 @@ class RayActors:
         except errors.RayTaskError as error:  # workers return what goes wrong (see `Failed`)
             raise UserError(f"A worker failed: {reason(error.cause)}") from error
         except errors.RayError as error:
-            raise Lost(reason(error).splitlines()[0].strip()) from error
+            raise Lost(shown(reason(error).partition(". ")[0].rstrip("."))) from error
 
     def put(self, value: object) -> Ref:
         with self._cluster():

@@ -267,7 +267,7 @@ class Workforce(Generic[Value]):
         for piece in worker.pieces:
             self._found.pop(piece, None)
         if worker.pieces:
-            again = f" {_steps(len(self._messages))} are done again." if self._messages else ""
+            again = f" {_again(len(self._messages))}" if self._messages else ""
             self._tell(f"{worker.name} is lost ({why}): others take over.{again}")
         self._homeless = sorted(self._homeless + worker.pieces)
         self._hire()
@@ -373,5 +373,5 @@ def _count(number: int) -> str:
     return f"{number} worker{'' if number == 1 else 's'}"
 
 
-def _steps(number: int) -> str:
-    return f"{number} step{'' if number == 1 else 's'}"
+def _again(steps: int) -> str:
+    return "1 step is done again." if steps == 1 else f"{steps} steps are done again."

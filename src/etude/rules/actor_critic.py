@@ -14,7 +14,7 @@ from etude.core.moments import Moments
 from etude.core.returns import categorical_mean, two_hot_cross_entropy, vtrace
 from etude.core.rule import Loss, Rule
 from etude.core.types import Rollout
-from etude.ranges import DISCOUNT, ENTROPY_COST, TRACE, VALUE_COST, Choice, Ranges
+from etude.ranges import DISCOUNT, ENTROPY_COST, TRACE, VALUE_COST, Ranges
 from etude.settings import check, is_odd_bins, require
 
 
@@ -35,6 +35,11 @@ class ActorCriticConfig:
     """Largest squashed value covered by the bins."""
     normalise: bool = True
     """Whether advantages are centred and scaled by their running moments."""
+    scale_values: bool = False
+    """For scalar values: whether they are learned in units of the returns' running mean and
+    standard deviation, and advantages are measured in these in place of `normalise`. So rewards may
+    have any scale, and where nothing sets actions apart, advantages are small, not noise blown up.
+    """
     bootstrap: bool = True
     """Whether returns are bootstrapped from the value of a rollout's last state; if not, rewards
     after the rollout count as 0."""
@@ -44,6 +49,11 @@ class ActorCriticConfig:
             self, share="discount td_lambda", cost="entropy_cost value_cost", positive="max_value"
         )
         require(self, "bins", lambda x: x == 0 or is_odd_bins(x), "0, or an odd number from 3")
+
+    @property
+    def scales(self) -> bool:
+        """Whether there are values to be scaled."""
+        return self.scale_values and not self.bins
 
 
 class ActorCriticTargets(eqx.Module):
@@ -59,12 +69,19 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         "td_lambda": TRACE,
         "entropy_cost": ENTROPY_COST,
         "value_cost": VALUE_COST,
-        "bins": Choice((0, 601)),
     }
+    weighs_entropy = True
     config: ActorCriticConfig = eqx.field(static=True, default=ActorCriticConfig())
+    entropy_cost: Float[Array, ""] | None = None
+    """Weight of the entropy bonus for one agent, if not that of the config."""
+
+    def with_entropy_cost(self, cost: Float[Array, ""]) -> "ActorCritic":
+        return dataclasses.replace(self, entropy_cost=cost)
 
     def heads(self, num_actions: int) -> Heads:
-        return Heads(state={"pi": num_actions, "value": self.config.bins or 1})
+        bins = self.config.bins
+        heads = {"pi": num_actions, "value": bins or 1}
+        return Heads(state=heads, bins=("value",) if bins else ())
 
     def init(self, agent: Agent) -> Moments:
         return Moments.zero()
@@ -86,17 +103,29 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
     ) -> tuple[ActorCriticTargets, Moments]:
         """The targets for any γ and λ; apart from these, all they come from is constant."""
         prediction = jax.lax.stop_gradient(agent.predict(agent.unroll(rollout)))
-        value, bins = prediction["value"], self.config.bins
-        value = categorical_mean(value, self.config.max_value) if bins else value[..., 0]
+        value = self._value(prediction["value"], state)
         if not self.config.bootstrap:
             value = value.at[-1].set(0.0)
         rho = rollout.importance_ratio(prediction["pi"][:-1])
         estimate = vtrace(value, rollout.reward, discount, rho, td_lambda)
-        advantage = estimate.advantage
-        state = state.update(rollout.mean(advantage), rollout.mean(advantage**2))
+        target, advantage = estimate.target, estimate.advantage
+        watched = target if self.config.scales else advantage
+        state = state.update(rollout.mean(watched), rollout.mean(watched**2))
+        if self.config.scales:
+            offset, scale = state.units()
+            return ActorCriticTargets((target - offset) / scale, advantage / scale), state
         if self.config.normalise:
             advantage = state.normalise(advantage)
-        return ActorCriticTargets(estimate.target, advantage), state
+        return ActorCriticTargets(target, advantage), state
+
+    def _value(self, said: Float[Array, "T1 B outputs"], state: Moments) -> Float[Array, "T1 B"]:
+        """What the value head says, in units of rewards."""
+        if self.config.bins:
+            return categorical_mean(said, self.config.max_value)
+        if not self.config.scales:
+            return said[..., 0]
+        offset, scale = state.units()
+        return offset + scale * said[..., 0]
 
     def loss(self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout) -> Loss:
         config = self.config
@@ -108,7 +137,8 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         else:
             value_loss = 0.5 * jnp.square(output[..., 0] - targets.value)
         bonus = entropy(logits)
-        total = pi_loss + config.value_cost * value_loss - config.entropy_cost * bonus
+        entropy_cost = config.entropy_cost if self.entropy_cost is None else self.entropy_cost
+        total = pi_loss + config.value_cost * value_loss - entropy_cost * bonus
         metrics = {"pi_loss": pi_loss, "value_loss": value_loss, "entropy": bonus}
         return total, {name: rollout.mean(x) for name, x in metrics.items()}
 

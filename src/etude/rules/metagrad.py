@@ -79,12 +79,20 @@ class MetaGrad(Rule[Moments, ActorCriticTargets]):
         "entropy_cost": ENTROPY_COST,
         "value_cost": VALUE_COST,
     }
+    scheduled = ("coefficients",)
+    weighs_entropy = True
     config: MetaGradConfig = eqx.field(static=True)
     coefficients: Coefficients
+    entropy_cost: Float[Array, ""] | None
+    """Weight of the entropy bonus for one agent, if not that of the config."""
 
     def __init__(self, config: MetaGradConfig = MetaGradConfig()):
         self.config = config
         self.coefficients = Coefficients(config)
+        self.entropy_cost = None
+
+    def with_entropy_cost(self, cost: Float[Array, ""]) -> "MetaGrad":
+        return eqx.tree_at(lambda r: r.entropy_cost, self, cost, is_leaf=lambda x: x is None)
 
     def heads(self, num_actions: int) -> Heads:
         heads = self._critic.heads(num_actions)
@@ -115,4 +123,5 @@ class MetaGrad(Rule[Moments, ActorCriticTargets]):
     @property
     def _critic(self) -> ActorCritic:
         config = self.config
-        return scalar_critic(config.entropy_cost, config.value_cost, config.normalise)
+        critic = scalar_critic(config.entropy_cost, config.value_cost, config.normalise)
+        return dataclasses.replace(critic, entropy_cost=self.entropy_cost)

@@ -127,5 +127,4 @@ class PPO(Rule[Moments, PPOTargets]):
         """Where values are counted from and in what units; before the first update, plain."""
         if not self.config.scale_values:
             return 0.0, 1.0
-        fresh = state.decay == 1.0
-        return jnp.where(fresh, 0.0, state.mean), jnp.where(fresh, 1.0, state.deviation)
+        return state.units()

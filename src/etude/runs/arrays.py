@@ -30,6 +30,12 @@ DIRECTORY_BYTES = 1 << 20
 # --- Writing --------------------------------------------------------------------------------------
 
 
+def as_json(value: object, indent: int | None = None) -> bytes:
+    """The text of a JSON file. A folder may have any bytes for a name: those that are no Unicode
+    become question marks, since no reader takes them."""
+    return json.dumps(value, indent=indent, ensure_ascii=False).encode(errors="replace")
+
+
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Calls `write(file)` on a temporary neighbour and renames it into place once it is on disk.
 
@@ -60,7 +66,7 @@ def _require_replaceable(path: Path) -> None:
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray], header: Settings) -> None:
     """Writes an npz file, uncompressed: NumPy's own format, entry by entry."""
-    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    text = np.frombuffer(as_json(header), np.uint8)
 
     def write(file: IO[bytes]) -> None:
         with zipfile.ZipFile(file, "w", allowZip64=True) as archive:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, filterwarnings
 
 import numpy as np
 
@@ -54,12 +55,15 @@ def figure_file(
 ) -> Iterator[Any]:
     """Axes to draw on (a grid of them, or one); the figure is written when all is drawn."""
     # Not by pyplot, which would choose how figures are shown in someone's notebook.
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, layout="constrained")
     what = f"The figure cannot be written to {path}"
     try:
-        with disk_errors(what):
+        # Names are drawn as they are: a dollar sign is no formula, and no font has all characters.
+        with disk_errors(what), rc_context({"text.parse_math": False}), catch_warnings():
+            filterwarnings("ignore", "Glyph ")
+            figure = Figure(figsize=size, layout="constrained")
             yield figure.subplots(*grid)
             kind = path.suffix[1:] or "png"
             write_atomically(path, lambda file: figure.savefig(file, dpi=130, format=kind))

@@ -2,7 +2,6 @@
 nothing written outside it."""
 
 import datetime
-import json
 import os
 import secrets
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import numpy as np
 from etude import plugins
 from etude.errors import UserError, disk_errors
 from etude.runs import formats
-from etude.runs.arrays import read_arrays, write_arrays, write_atomically
+from etude.runs.arrays import as_json, read_arrays, write_arrays, write_atomically
 from etude.runs.inside import locked, mark, open_inside
 from etude.runs.reading import (
     CONFIG_LIMITS,
@@ -149,7 +148,7 @@ class RunFolder:
             disk_errors(f"Cannot write metrics in {self.path}"),
             open_inside(self.path / METRICS, os.O_WRONLY | os.O_APPEND) as file,
         ):
-            file.write((json.dumps(_plain(record)) + "\n").encode())
+            file.write(as_json(plain(record)) + b"\n")
 
     def save(self, state: object, updates: int, seconds: float, rule: str | None = None) -> None:
         """Puts a new checkpoint in place of the old one, at once or not at all.
@@ -186,8 +185,8 @@ class RunFolder:
                     file.truncate(length)
 
     def _write_json(self, name: str, value: Record) -> None:
-        text = json.dumps(_plain(value), indent=2) + "\n"
-        write_atomically(self.path / name, lambda file: file.write(text.encode()))
+        text = as_json(plain(value), indent=2) + b"\n"
+        write_atomically(self.path / name, lambda file: file.write(text))
 
     # --- Reading ---------------------------------------------------------------------------------
 
@@ -311,14 +310,14 @@ def _fresh_path(name: str) -> Path:
     return path
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     """JSON has no arrays and no NaN: lists and null stand for them."""
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
+        return {k: plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, (np.ndarray, np.generic)):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value

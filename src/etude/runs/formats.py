@@ -99,6 +99,8 @@ class DiscoverRecord(Record):
     reg_loss: NotRequired[float | None]
     meta_gradient_norm: NotRequired[float | None]
     meta_update_norm: NotRequired[float | None]
+    fitness: NotRequired[float | None]
+    fitness_difference: NotRequired[float | None]
     entropy: NotRequired[float | None]
     reward: NotRequired[float | None]
     positive_rewards: NotRequired[float | None]
@@ -268,12 +270,19 @@ class CompareSummary(TypedDict):
     seconds: float
 
 
+class Layer(TypedDict, total=False):
+    """Settings."""
+
+    training: dict[str, Any]
+    rule: dict[str, Any]
+
+
 class Contender(TypedDict):
     name: str
     score: float | None
     again: float | None
-    layer: dict[str, Any]
-    """Settings, as in a preset."""
+    layer: Layer
+    """As in a preset."""
 
 
 class Trial(TypedDict):

@@ -39,6 +39,13 @@ def refuse_link(path: Path) -> None:
         raise UserError(f"{path} is a link to {where}: in a run folder, no link is written to.")
 
 
+def refuse_linked_folders(path: Path) -> None:
+    """Refuses a folder with others in it, which are written to as well, if one lies elsewhere."""
+    for where, names, _ in os.walk(path):
+        for name in names:
+            refuse_link(Path(where) / name)
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Keeps other processes from holding the same lock, a file, at the same time."""

@@ -5,7 +5,9 @@ import importlib.metadata
 import os
 import platform
 import shlex
+import subprocess
 import sys
+from pathlib import Path
 
 from etude.runs.folder import Record
 
@@ -29,6 +31,25 @@ def made_now(command: str | None = None, works_here: bool = True) -> Record:
 def command_line() -> str:
     """The command that this process was started by, as one would type it."""
     return shlex.join(["etude", *sys.argv[1:]])
+
+
+def commit() -> str | None:
+    """Of the code that runs, if it is in a repository of its own; a plus if it has been changed."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        found = _git(root, "rev-parse", "--short=8", "HEAD")
+        changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", "src")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{found}+" if changed else found
+
+
+def _git(root: Path, *words: str) -> str:
+    command = ["git", "-C", str(root), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    return done.stdout.strip()
 
 
 def _version(package: str) -> str | None:

@@ -121,7 +121,7 @@ def parse_json(
     _require_flat(value, source, limits)
     if wrong := misfit(value, form):
         raise damaged(source, wrong)
-    return _fitted(value, form)
+    return fitted(value, form)
 
 
 def _integer(text: str) -> int:
@@ -153,9 +153,18 @@ def _require_flat(value: object, source: str, limits: Limits) -> None:
                 below += part.values()
             elif isinstance(part, list):
                 below += part
-            elif isinstance(part, str) and len(part) > limits.text:
-                raise damaged(source, f"it holds a text of {len(part):,} characters")
+            elif isinstance(part, str):
+                _require_text(part, source, limits)
         level = below
+
+
+def _require_text(text: str, source: str, limits: Limits) -> None:
+    if len(text) > limits.text:
+        raise damaged(source, f"it holds a text of {len(text):,} characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a character, which nothing could write or draw
+        raise damaged(source, "it holds text that is not Unicode") from None
 
 
 # --- Types ----------------------------------------------------------------------------------------
@@ -213,18 +222,18 @@ def _misfit_of_plain(value: object, form: object, at: str) -> str:
     return "" if fits else _wrong(at, what, value)
 
 
-def _fitted(value: Any, form: Any) -> Any:
+def fitted(value: Any, form: Any) -> Any:
     """A value that is of a type, with a float wherever the type has one: JSON may say 1 for 1.0."""
     origin, inner = typing.get_origin(form), typing.get_args(form)
     if origin in (types.UnionType, typing.Union):
-        return _fitted(value, next(x for x in inner if not misfit(value, x)))
+        return fitted(value, next(x for x in inner if not misfit(value, x)))
     if typing.is_typeddict(form):
         hints = _hints(form)
-        return {name: _fitted(x, hints.get(name, Any)) for name, x in value.items()}
+        return {name: fitted(x, hints.get(name, Any)) for name, x in value.items()}
     if origin is list:
-        return [_fitted(x, inner[0]) for x in value]
+        return [fitted(x, inner[0]) for x in value]
     if origin is dict:
-        return {name: _fitted(x, inner[1]) for name, x in value.items()}
+        return {name: fitted(x, inner[1]) for name, x in value.items()}
     return float(value) if form is float else value
 
 

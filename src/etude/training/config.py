@@ -33,6 +33,8 @@ class OnlinePlan:
     revise: float = 0.0
     """Weight, for a rule that learns, of the agent's outer loss before each update (b₁, divided by
     the outer loss); 0 turns the term off."""
+    revise_fades: bool = True
+    """Whether that weight is divided by the outer loss, and so fades as that falls, or constant."""
 
     def __post_init__(self):
         _check_online(self)
@@ -96,6 +98,9 @@ class TrainPlan:
     """Size of the vector that stands for each symbol, where symbols are observed."""
     frame_stack: int = 1
     """Latest observations of an episode that the network sees together."""
+    value_peak: float = 0.0
+    """How much the first logits of a categorical value (the q of disco, the value of actor_critic)
+    fall from each bin to the next, away from that of 0; with 0, all are equally likely at first."""
     model: int = 128
     """Size of the action model's LSTM."""
     head: int = 128
@@ -151,6 +156,7 @@ class TrainPlan:
             conv_kind=self.conv_kind,
             embedding=self.embedding,
             frame_stack=self.frame_stack,
+            value_peak=self.value_peak,
             model=self.model,
             head=self.head,
             memory=self.memory,
@@ -206,7 +212,8 @@ class TrainPlan:
         """The plan with these settings, which are flat."""
         if missing := vars(TrainRequest()).keys() - settings.keys() - {*ONLINE_SETTINGS}:
             raise UserError(f"it lacks {min(missing)}.")
-        online: Settings = {name: settings.get(name) for name in ONLINE_SETTINGS}
+        # Folders of earlier versions lack some.
+        online: Settings = {name: settings.get(name, ONLINE.get(name)) for name in ONLINE_SETTINGS}
         plain = {k: v for k, v in settings.items() if k not in (*online, "learn_rule")}
         learning = OnlinePlan(**online) if settings["learn_rule"] else None
         return TrainPlan(**plain, online=learning)
@@ -247,7 +254,7 @@ RANGES_ONLINE: Ranges = {
 """Under rules that learn."""
 LATER = ("epochs", "minibatches", "memory", "memory_size", "memory_gate")
 LATER += ("lag", "workers", "step_timeout", "conv_kind", "embedding", "frame_stack", "preset")
-LATER += ("max_seconds", "eval_episodes", "part")
+LATER += ("max_seconds", "eval_episodes", "part", "value_peak")
 """Settings that folders of earlier versions lack; at the time they were as in `BASE`."""
 
 
@@ -291,7 +298,7 @@ def _check_training(settings: TrainRequest | TrainPlan) -> None:
         count="steps seeds batch rollout epochs minibatches replay_capacity model head memory_size "
         "embedding frame_stack log_every",
         seed="seed",
-        cost="warmup weight_decay max_seconds",
+        cost="warmup weight_decay max_seconds value_peak",
         positive="learning_rate max_update step_timeout",
         part="replay_share",
         whole="workers eval_episodes part",

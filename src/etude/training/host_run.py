@@ -12,6 +12,7 @@ from jaxtyping import Array, Key
 from etude.acting.collector import Collector
 from etude.acting.host_source import HostSource
 from etude.core.learner import Learner
+from etude.core.torso import image_notes
 from etude.envs import HostTask
 from etude.rules import Rule
 from etude.runs.run import Outcome, Record
@@ -41,7 +42,8 @@ class HostRun(TrainRun[TrainState]):
     )
 
     def notes(self, resumed: bool = False) -> list[str]:
-        return [self.resumed_note.format(env=self.config.env)] if resumed else []
+        notes = image_notes(self.config.env, self.task.observation)
+        return notes + [self.resumed_note.format(env=self.config.env)] * resumed
 
     def again(self, rule: Rule, seed: int) -> "HostRun":
         """A run that differs in nothing that has to be compiled: under a rule of the same form."""

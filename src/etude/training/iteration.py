@@ -95,6 +95,11 @@ class Training:
             )
         return Training(task, config, make_optimiser(config))
 
+    def with_params(self, params: PyTree[Array]) -> "Training":
+        """The same in an environment with other parameters."""
+        assert isinstance(self.task, JaxTask), "only an environment in JAX has parameters"
+        return dataclasses.replace(self, task=dataclasses.replace(self.task, params=params))
+
     def shared_out(self, mesh: Mesh) -> "Training":
         """With batches that devices share out, if there are several."""
         config = self.config

@@ -11,6 +11,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from etude import envs, rules, stats
 from etude.core.agent import Agent
+from etude.core.torso import image_notes
 from etude.core.types import Metrics
 from etude.envs import HostTask, JaxTask, Task, catalogue
 from etude.errors import UserError
@@ -191,7 +192,7 @@ class TrainRun(SideBySide[State, TrainResult]):
 
     def notes(self, resumed: bool = False) -> list[str]:
         assert isinstance(self.task, JaxTask)
-        notes = []
+        notes = image_notes(self.config.env, self.task.observation)
         if getattr(self.task.params, "max_steps_in_episode", None) == 1:
             notes.append(
                 "Note: every episode is cut after 1 step, gymnax's default; if that is not meant, "

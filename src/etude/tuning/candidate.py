@@ -1,7 +1,6 @@
 """A candidate: settings that are trained on one environment after the other, and scored."""
 
 import dataclasses
-import json
 import math
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from etude import plugins
 from etude.errors import UserError
 from etude.placing.crew import SAVING
 from etude.placing.job import Job
-from etude.runs.arrays import write_atomically
+from etude.runs.arrays import as_json, write_atomically
 from etude.runs.folder import CHECKPOINT, CONFIG, Record, RunFolder
 from etude.runs.reading import is_file
 from etude.settings import as_text, flag, split_spec
@@ -56,8 +55,8 @@ class Candidate:
         rule, _ = split_spec(self.config.rule)
         form = PresetForm(format=FORMAT, rule=rule, layers=[*base, fixed, self.layer])
         self.folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(form, indent=2) + "\n"
-        write_atomically(self.folder / SETTINGS, lambda file: file.write(text.encode()))
+        text = as_json(form, indent=2) + b"\n"
+        write_atomically(self.folder / SETTINGS, lambda file: file.write(text))
 
     @property
     def goal(self) -> Goal:
@@ -132,7 +131,8 @@ class Candidate:
     @cached_property
     def _trust(self) -> tuple[str, ...]:
         """Whoever may search with code of the user's may train with it."""
-        return ("--trust",) if plugins.code_in(dataclasses.asdict(self.config)) else ()
+        named = [dataclasses.asdict(self.config), [goal.env for goal in self.config.goals]]
+        return ("--trust",) if plugins.code_in(named) else ()
 
     def job(self) -> Job:
         """The training on the present environment, from where it was left."""

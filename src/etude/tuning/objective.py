@@ -19,7 +19,11 @@ RUNGS = 10
 def curve_score(records: Sequence[Record], end: float) -> float | None:
     """The score of a learning curve up to `end` steps; None if no episode has ended by then. Where
     none has ended yet, the return is taken to be that of the first ones."""
-    seen = [(x["steps"], _mean(x["last_returns"])) for x in records if x["steps"] <= end]
+    seen = [
+        (x["steps"], _mean(x["last_returns"] if "last_returns" in x else x["returns"]))
+        for x in records
+    ]
+    seen = [(steps, value) for steps, value in seen if 0 < steps <= end]
     points = [(steps, value) for steps, value in seen if value is not None]
     if not points:
         return None

@@ -1,13 +1,12 @@
 """What a search leaves: settings for `--preset`, a summary, and a figure of what mattered."""
 
-import json
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
 from optuna.trial import FrozenTrial, TrialState
 
-from etude.runs.arrays import write_atomically
+from etude.runs.arrays import as_json, write_atomically
 from etude.runs.figures import figure_file, tidy
 from etude.runs.folder import CONFIG, Record, RunFolder
 from etude.settings import split_spec
@@ -31,8 +30,8 @@ FIGURE = "tuning.png"
 
 def write(config: TuneConfig, folder: RunFolder, found: Found) -> Record:
     """Writes all of it; the summary, which is returned, is for whoever writes it last."""
-    text = json.dumps(preset_of(config, found), indent=2, ensure_ascii=False) + "\n"
-    write_atomically(folder.path / BEST, lambda file: file.write(text.encode()))
+    text = as_json(preset_of(config, found), indent=2) + b"\n"
+    write_atomically(folder.path / BEST, lambda file: file.write(text))
     draw(found, folder.path / FIGURE)
     return summary_of(config, folder, found)
 

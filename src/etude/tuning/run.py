@@ -10,6 +10,7 @@ from etude.errors import UserError
 from etude.kinds import TUNE
 from etude.placing.job import Places
 from etude.runs.folder import FORMAT, ID, IMPORT_FROM, KIND, MADE, VERSION, Record, RunFolder
+from etude.runs.inside import refuse_linked_folders
 from etude.runs.provenance import made_now
 from etude.settings import split_spec
 from etude.text import count
@@ -70,6 +71,7 @@ def execute(
     from etude.tuning.search import Search
 
     with folder.locked():
+        refuse_linked_folders(folder.path)
         folder.extend("trials", config.trials)
         found = Search(config, folder, places, report).run()
         summary = results.write(config, folder, found)

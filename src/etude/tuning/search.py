@@ -61,6 +61,7 @@ class Search:
         self._config, self._path = config, folder.path
         self._space = space_of(config)
         self._study = Study(folder.path / JOURNAL, config.seed)
+        self._study.require_fit(self._space.ranges)
         self._evaluation = Evaluation(self._study, places, self._tell)
         self._report, self._told = report, -1.0
         self._before = sum(x.state.is_finished() for x in self._study.trials)

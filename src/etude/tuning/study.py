@@ -1,6 +1,5 @@
 """The memory of a search: a study of Optuna's, kept as a journal of JSON in the run folder."""
 
-import json
 import logging
 import os
 import zlib
@@ -16,9 +15,18 @@ from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import BaseTrial, FrozenTrial, Trial, TrialState
 
 from etude.errors import UserError, disk_errors, reason
-from etude.ranges import Choice, Range
+from etude.ranges import Choice, Range, Ranges
+from etude.runs.arrays import as_json
 from etude.runs.inside import open_inside
-from etude.runs.reading import LINE_LIMITS, METRICS_BYTES, damaged, is_file, parse_json, read_bytes
+from etude.runs.reading import (
+    LINE_LIMITS,
+    METRICS_BYTES,
+    damaged,
+    is_file,
+    misfit,
+    parse_json,
+    read_bytes,
+)
 from etude.settings import as_text
 from etude.tuning.candidate import Candidate
 
@@ -51,12 +59,12 @@ class Journal(BaseJournalBackend):
         yield from self._logs[log_number_from:]
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        text = "".join(json.dumps(log) + "\n" for log in logs)
+        text = b"".join(as_json(log) + b"\n" for log in logs)
         with (
             disk_errors(f"Cannot write to {self._path}"),
             open_inside(self._path, os.O_WRONLY | os.O_APPEND) as file,
         ):
-            file.write(text.encode())
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         self._logs += logs
@@ -82,7 +90,22 @@ class Study:
             raise
         except Exception as error:  # someone may have mangled it in any way
             raise damaged(path, reason(error).rstrip(".")) from None
-        self._seed = seed
+        self._path, self._seed = path, seed
+
+    def require_fit(self, ranges: Ranges) -> None:
+        """Refuses trials that are not of a search in these ranges: their settings could not be
+        drawn once more."""
+        for trial in self.trials:
+            told = [*trial.intermediate_values.values(), trial.value or 0.0]
+            is_told = trial.value is not None or trial.state != TrialState.COMPLETE
+            fits = is_told and not misfit(told, list[float])
+            try:
+                for name in trial.params if fits else ():
+                    suggested(trial, name, ranges[name])
+            except (KeyError, TypeError, ValueError):
+                fits = False
+            if not fits or not isinstance(trial.user_attrs.get(WHY, ""), str):
+                raise damaged(self._path, f"trial {trial.number} is not of this search")
 
     @property
     def trials(self) -> list[FrozenTrial]:

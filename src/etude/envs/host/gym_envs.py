@@ -35,12 +35,19 @@ def _draws_pictures(name: str) -> bool:
     return PICTURE in getattr(creator, "metadata", {}).get("render_modes", [])
 
 
+def first_action_in(space: spaces.Space) -> int:
+    """Agents count from 0, spaces of actions may not."""
+    return int(getattr(space, "start", 0))
+
+
 class Leaf(NamedTuple):
     """An array of an observation."""
 
     path: tuple[str | int, ...]
     """Where it is: keys of dictionaries and indices of tuples."""
     space: spaces.Space
+    below_zero: int = 0
+    """What is taken from it: symbols count from 0 at the least, spaces may begin below."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -61,7 +68,7 @@ class Leaf(NamedTuple):
     def of(self, observation: Any) -> Any:
         for key in self.path:
             observation = observation[key]
-        return observation
+        return np.asarray(observation) - self.below_zero if self.below_zero else observation
 
 
 def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> list[Leaf]:
@@ -70,7 +77,8 @@ def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> list[Lea
         return [x for key in sorted(space) for x in leaves_of(space[key], (*path, key))]
     if isinstance(space, spaces.Tuple):
         return [x for i, part in enumerate(space) for x in leaves_of(part, (*path, i))]
-    return [Leaf(path, space)]
+    start = getattr(space, "start", 0)  # an array, of several symbols
+    return [Leaf(path, space, min(0, int(np.min(start))))]
 
 
 def picture_in(rendered: object) -> np.ndarray | None:
@@ -101,12 +109,15 @@ class GymEnvs:
     def __init__(self, make: MakeEnv, num_envs: int, room: Stepped | None = None):
         """`room`: arrays to write steps into, if there are any."""
         self.num_envs, self.at = num_envs, 0
-        self.envs = [make() for _ in range(num_envs)]
+        self.envs: list[gymnasium.Env] = []
+        with self._faults():
+            for self.at in range(num_envs):
+                self.envs.append(make())
         self.leaves = leaves_of(self.envs[0].observation_space)
         self.outcomes: list[Outcome] = []
         room = room_for(self.leaves, num_envs) if room is None else room
         self.now = room._replace(outcomes=self.outcomes)
-        self.first_action = int(getattr(self.envs[0].action_space, "start", 0))
+        self.first_action = first_action_in(self.envs[0].action_space)
 
     def reset(self, seed: int) -> Leaves:
         self.now.truncated[:] = False

@@ -22,7 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude import stopping
+from etude.envs.host import making
 from etude.envs.host.gym_envs import GymEnvs, Leaf, MakeEnv, leaves_of
+from etude.envs.host.making import made
 from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped
 
 DEATH_SIGNAL = 1
@@ -71,7 +73,12 @@ class Processes:
     def __init__(self, make: MakeEnv, num_envs: int, workers: int):
         """`make` must be something that can be pickled."""
         self.num_envs, self.at = num_envs, 0
-        example = make()
+        try:
+            example = made(make)
+        except SimulatorFault:
+            raise
+        except (Exception, SystemExit) as error:
+            raise SimulatorFault(f"{type(error).__name__}: {error}") from error
         shapes = shapes_for(leaves_of(example.observation_space), num_envs)
         example.close()
         with tempfile.TemporaryFile() as file:
@@ -83,7 +90,8 @@ class Processes:
             ]
         stopping.add_duty(self.kill)
         try:
-            self._wait()
+            for worker in self.workers:
+                worker.require_ready()
         except SimulatorFault:
             self.close()
             raise
@@ -155,6 +163,13 @@ class Worker:
         with contextlib.suppress(OSError):  # `answer` says that it is dead
             self.connection.send(request)
 
+    def require_ready(self) -> None:
+        """Waits for its environments to be made."""
+        if not self.connection.poll(making.MOST_SECONDS):
+            self.kill()  # it would not hear that it should close
+            raise making.too_slow()
+        self.answer()
+
     def answer(self) -> Any:
         try:
             fault, found = self.connection.recv()
@@ -200,8 +215,8 @@ def serve(connection: Connection, fd: int) -> None:
     room = Stepped([x[share] for x in now.observation], *(x[share] for x in now[1:5]))  # type: ignore[arg-type, index]
     try:
         envs = GymEnvs(make, end - first, room)
-    except Exception as error:
-        return connection.send(((f"{type(error).__name__}: {error}", None), None))
+    except SimulatorFault as error:
+        return connection.send(((str(error), error.index), None))
     connection.send((None, None))
     work = {
         "reset": lambda seed: envs.reset(seed) and None,

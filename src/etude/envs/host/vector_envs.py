@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from etude.envs.host.gym_envs import leaves_of, picture_in, require_real
+from etude.envs.host.gym_envs import first_action_in, leaves_of, picture_in, require_real
 from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped, with_skipped
 
 
@@ -34,6 +34,7 @@ class VectorEnvs:
         self.env, self.num_envs, self.at = env, env.num_envs, None
         self.mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self.leaves = leaves_of(env.single_observation_space)
+        self.first_action = first_action_in(env.single_action_space)
         self.cut = np.zeros(self.num_envs, bool)
         """Whose next step is skipped."""
 
@@ -48,7 +49,7 @@ class VectorEnvs:
             return self._step(actions)
 
     def _step(self, actions: np.ndarray) -> Stepped:
-        found, reward, terminated, truncated, info = self.env.step(actions)
+        found, reward, terminated, truncated, info = self.env.step(actions + self.first_action)
         for name, flags in (("terminated", terminated), ("truncated", truncated)):
             if np.asarray(flags).dtype.kind not in "biu":
                 raise SimulatorFault(f"its {name} is {flags!r}, not true or false")

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from etude import plugins
 from etude.core.observations import Symbols
 from etude.envs.host.gym_envs import GymEnvs, Leaf, MakeEnv, leaves_of, make_registered
+from etude.envs.host.making import made
 from etude.envs.host.processes import Processes
 from etude.envs.host.simulator import Simulator
 from etude.envs.tasks import HostTask
@@ -39,7 +40,7 @@ def names() -> list[str]:
 def task_of(spec: str, make_env: MakeEnv) -> HostTask:
     """A task of copies of a Gymnasium environment."""
     with foreign_code(f"Environment {spec!r} cannot be made"):
-        env = make_env()
+        env = made(make_env)
         env.close()
     _require_spaces(spec, env)
     actions = env.action_space
@@ -63,7 +64,9 @@ def _require_spaces(spec: str, env: object) -> None:
 
 
 def _open(make_env: MakeEnv, num_envs: int, workers: int) -> Simulator:
-    return Processes(make_env, num_envs, workers) if workers else GymEnvs(make_env, num_envs)
+    if workers:
+        return Processes(make_env, num_envs, workers)
+    return GymEnvs(partial(made, make_env), num_envs)
 
 
 def observation_in(spec: str, space: spaces.Space) -> Any:
@@ -88,7 +91,7 @@ def observation_in(spec: str, space: spaces.Space) -> Any:
 def _symbols(leaf: Leaf) -> int:
     """How many symbols an array consists of; 0 if its numbers are quantities."""
     if isinstance(leaf.space, spaces.Discrete):
-        return int(leaf.space.start + leaf.space.n)
+        return int(leaf.space.start + leaf.space.n - leaf.below_zero)
     if isinstance(leaf.space, spaces.MultiDiscrete):
-        return int(np.max(leaf.space.start + leaf.space.nvec))
+        return int(np.max(leaf.space.start + leaf.space.nvec - leaf.below_zero))
     return 0

@@ -14,6 +14,7 @@ from etude import stats
 from etude.core.rule import Rule
 from etude.envs import HostTask, Task
 from etude.meta.discovery.config import DiscoverConfig
+from etude.meta.discovery.lives import draw_task, family_of, life_keys
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
 from etude.runs.loop import advance_to_end
 from etude.training.host_run import HostRun
@@ -55,13 +56,18 @@ Outcomes = dict[str, Outcome]
 
 
 class Check:
-    """Trains agents of the population's kind in each environment, on the same seeds every time."""
+    """Trains agents of the population's kind in each environment, on the same seeds every time,
+    which draw the same tasks. All have the same habits, however lives differ."""
 
     def __init__(self, tasks: Sequence[Task], config: DiscoverConfig):
         self._config = config
         self._actor_critic = ActorCritic(ActorCriticConfig(discount=config.value_discount))
         trainings = {t.name: Training.create(t, config.training(t.name)) for t in tasks}
         self._trials = {name: self._trials_in(x) for name, x in trainings.items()}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._trials)
 
     def trace(self, rule: Rule) -> None:
         """Lets mistakes surface without running anything."""
@@ -132,9 +138,13 @@ class JaxTrials(Trials):
         return keys[-seeds:]
 
     def _program(self, learn: bool = True) -> Program:
-        updates, training = self.config.check_updates, self.training
+        updates = self.config.check_updates
+        family = family_of(self.training.task, self.config)
 
         def train(rule: Rule, key: PRNGKeyArray) -> EpisodeLog:
+            training = self.training
+            if family is not None:
+                training = training.with_params(draw_task(family, life_keys(key)[0]))
             state = training.init(rule, key)
             if learn:
                 return training.run(rule, state, updates, updates)[0].world.episodes

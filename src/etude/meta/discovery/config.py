@@ -6,7 +6,8 @@ from typing import Literal
 
 from etude.core.config import ConvKind, Memory
 from etude.errors import UserError
-from etude.meta.config import Collect, Recording
+from etude.meta.config import Collect, EstimatorKind, Recording, Shaping
+from etude.meta.discovery.life_ranges import Lives
 from etude.settings import as_bytes, check, is_count, require, split_specs
 from etude.text import count
 from etude.training.config import TrainPlan, require_memory
@@ -36,6 +37,13 @@ class DiscoverConfig:
     memory_limit: str = ""
     """Memory that the population may take in one process, as 8GB: parts (--part) are as large as
     fits, by the compiler's own figures. Without any, as much as it takes."""
+    lives: str = ""
+    """Ranges in which lives differ, log-uniform: learning_rate=1e-3..1e-2 and entropy=1e-3..0.1,
+    drawn with each life; batch=16..64 and width=32..128 (of each layer of --torso), drawn for each
+    environment of --envs, where the same one may then be named several times."""
+    draw_tasks: bool = True
+    """Whether each life has a task of its own in environments that can draw tasks, as has each
+    agent of a check; if not, all have the one that training by the same name has."""
     meta_steps: int = 800
     """Updates of the rule."""
     from_: str | None = None
@@ -131,6 +139,17 @@ class DiscoverConfig:
     record: Recording = "each"
     """Which states are recorded for the meta-gradient: the one before each update (each), or before
     every √N-th update (nested: less memory, but the ones in between are recomputed)."""
+    estimator: EstimatorKind = "gradient"
+    """How the rule is told where to go: gradient, backward through the window's updates; es, by
+    evolution strategies, from how differently perturbed rules do in the same window; mixed, by
+    evolution where the rule has its schedule, and by gradient for the rest."""
+    es_pairs: int = 4
+    """Evolution: antithetic pairs of perturbed rules per agent and meta-step."""
+    es_deviation: float = 0.02
+    """Evolution: standard deviation of the noise on each number of the rule."""
+    es_fitness: Shaping = "rank"
+    """Evolution: what is made of an agent's fitnesses, the rewards per episode in its window: their
+    ranks, standardised numbers (standard), or nothing (raw)."""
     mixed_mode: bool = True
     """Whether inner gradients are differentiated forward over reverse, which is cheaper."""
 
@@ -156,11 +175,12 @@ class DiscoverConfig:
             self,
             count="agents meta_steps inner_updates rollout batch replay_capacity model head "
             "validation_rollout validation_batch memory_size embedding frame_stack "
-            "check_updates check_seeds log_every",
+            "check_updates check_seeds log_every es_pairs",
             seed="seed",
             part="replay",
             channels="conv",
-            positive="learning_rate meta_learning_rate value_learning_rate step_timeout",
+            positive="learning_rate meta_learning_rate value_learning_rate step_timeout "
+            "es_deviation",
             whole="env_workers stride",
             share="value_discount value_lambda",
             cost="meta_entropy_cost meta_clip check_every",
@@ -176,9 +196,15 @@ class DiscoverConfig:
                 "--from disco103:aux_cost=0."
             )
         self._check_stride()
+        if self.estimator != "gradient" and self.collect == "ahead":
+            raise UserError(
+                "Evolution needs --collect fresh: what is collected ahead does not depend on the "
+                "rule."
+            )
         if not self.env_names:
             raise UserError("--envs must name at least one environment.")
-        if twice := [x for x in self.env_names if self.env_names.count(x) > 1]:
+        several = [] if self.ranges.differ_in_shape else self.env_names
+        if twice := [x for x in several if several.count(x) > 1]:
             raise UserError(
                 f"--envs names {twice[0]} twice; with more --agents each environment has more."
             )
@@ -219,12 +245,20 @@ class DiscoverConfig:
         return self.meta_learning_rate * 0.5 * (1 + math.cos(math.pi * meta_step / self.meta_steps))
 
     @property
+    def ranges(self) -> Lives:
+        return Lives.parse(self.lives)
+
+    @property
     def env_names(self) -> list[str]:
         return split_specs(self.envs)
 
     def part_of(self, env: int) -> int:
         """How many agents of an environment, given by its number, run as one program; 0: all."""
         return self.part[env % len(self.part)] if self.part else 0
+
+    @property
+    def distinct_envs(self) -> list[str]:
+        return list(dict.fromkeys(self.env_names))
 
     @property
     def envs_in_words(self) -> str:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.stages import Compiled, Lowered
-from jaxtyping import Array, Bool, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
 
 from etude.acting.collector import Collector
 from etude.acting.jax_source import Actors, JaxSource
@@ -22,11 +22,20 @@ from etude.core.types import Metrics, Rollout
 from etude.envs import JaxTask, Task
 from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
+from etude.meta.discovery.estimating import (
+    LUCK_KEY,
+    estimator_of,
+    not_lived_again,
+    rewards_per_episode,
+)
+from etude.meta.discovery.habits import Habits
+from etude.meta.discovery.lives import draw_task, family_of, life_keys, require_drawable
 from etude.meta.discovery.meta_value import MetaValue, MetaValueConfig
 from etude.meta.discovery.problem import Discovery, Lifetime
 from etude.meta.discovery.rule_optimiser import RuleOptimiser, RuleUpdate, all_finite
 from etude.meta.discovery.seats import FOREVER, Member, Recent, Seat, step_keys
-from etude.meta.gradient import Window, meta_gradient, record, train
+from etude.meta.evolution import Fitness
+from etude.meta.gradient import Window, record, train
 from etude.meta.outside import Outside, Recorded, stacked
 from etude.training.iteration import Training, World
 
@@ -45,6 +54,7 @@ class Group(abc.ABC):
 
     @staticmethod
     def create(task: Task, config: DiscoverConfig) -> "Group":
+        require_drawable(task, config)
         training = Training.create(task, config.training(task.name))
         # Adam on one vector, not on twenty arrays: the whole program is a sixth shorter to compile.
         training = dataclasses.replace(training, optimiser=optax.flatten(training.optimiser))
@@ -52,10 +62,12 @@ class Group(abc.ABC):
         optimiser = RuleOptimiser.create(config)
         if isinstance(task, JaxTask):
             return JaxGroup(task, config, training, problem, optimiser)
-        if config.overlap:
-            raise UserError(
-                f"Windows overlap (--stride) where JAX plays; {task.name} runs outside JAX."
-            )
+        for asked, what in (
+            (config.overlap, "Windows overlap (--stride)"),
+            (config.estimator != "gradient", "Evolution (--estimator) lives windows again"),
+        ):
+            if asked:
+                raise UserError(f"{what} where JAX plays; {task.name} runs outside JAX.")
         return HostGroup(task, config, training, problem, optimiser)
 
     @abc.abstractmethod
@@ -111,18 +123,33 @@ class Group(abc.ABC):
 
     def new_member(self, rule: Rule, key: PRNGKeyArray) -> Member:
         """A fresh agent in fresh environments, with a lifetime of its own."""
+        task_key, habit_key = life_keys(key)
+        lives, learning_rate = self.config.ranges, self.config.learning_rate
+        habits = Habits.draw(lives, learning_rate, habit_key) if lives else None
+        family = family_of(self.task, self.config)
+        task = None if family is None else draw_task(family, task_key)
+        return self.living_in(task)._new_member(rule, key, task, habits)
+
+    def living_in(self, task: PyTree[Array]) -> "Group":
+        """The group as an agent finds it whose environment has parameters of its own."""
+        return self
+
+    def _new_member(
+        self, rule: Rule, key: PRNGKeyArray, task: PyTree[Array], habits: Habits | None
+    ) -> Member:
         train_key, value_key, env_key, budget_key = jax.random.split(key, 4)
         start = self.training.init(rule, train_key)
         value = MetaValue.create(self.task.observation, self._value_config, key=value_key)
         budgets = jnp.asarray(self.config.budgets or (FOREVER,))
         index = jax.random.categorical(budget_key, -jnp.log(budgets.astype(float)))
         return Member(
-            lifetime=Lifetime(start.learner, value),
+            lifetime=Lifetime(start.learner, value, habits),
             world=start.world,
             validation_actors=self._validation_actors(start.learner.agent, env_key),
             age=jnp.zeros((), jnp.int32),
             budget=budgets[index],
             recent=self._nothing_recent(rule, start.learner.agent) if self.config.overlap else None,
+            task=task,
         )
 
     def _nothing_recent(self, rule: Rule, agent: Agent) -> Recent:
@@ -167,11 +194,12 @@ class Group(abc.ABC):
         window: Window[Lifetime],
         validation: Rollout,
         played: Metrics,
+        fitness: Fitness[Rule],
+        luck: PRNGKeyArray,
     ) -> tuple[Rule, Bool[Array, ""], Seat, Metrics]:
-        """The meta-gradient through recorded training, and what it adds to the rule's step."""
-        result = meta_gradient(
-            self.problem, rule, window, validation, mixed_mode=self.config.mixed_mode
-        )
+        """The meta-gradient of recorded training, and what it adds to the rule's step."""
+        estimator = estimator_of(self.config, rule)
+        result = estimator(self.problem, rule, window, validation, fitness, luck)
         good = all_finite((result.gradient, result.state, result.metrics))
         update, optimiser_state = self.rule_optimiser.contribution(
             result.gradient, seat.optimiser_state, good
@@ -228,6 +256,12 @@ class JaxGroup(Group):
     def validation(self) -> JaxSource:
         return JaxSource(self.task, self.config.validation_batch)
 
+    def living_in(self, task: PyTree[Array]) -> "JaxGroup":
+        if task is None:
+            return self
+        training = self.training.with_params(task)
+        return dataclasses.replace(self, task=training.task, training=training)
+
     def _validation_actors(self, agent: Agent, key: PRNGKeyArray) -> Actors:
         return self.validation.reset(agent, key)
 
@@ -246,7 +280,16 @@ class JaxGroup(Group):
     def _step(self, rule: Rule, seat: Seat) -> tuple[Rule, Bool[Array, ""], Seat, Metrics]:
         play_key, validation_key, key = step_keys(seat)
         lived = self.live(rule, seat.member, play_key, validation_key)
-        return self._learned(rule, seat, key, *lived)
+
+        def fitness(rule: Rule, key: PRNGKeyArray) -> Float[Array, ""]:
+            """Of the rule in the same window, with luck of its own for each key."""
+            _, window, validation, _ = self.live(rule, seat.member, *jax.random.split(key))
+            new = self.training.config.num_envs  # what is replayed comes after what is new
+            experience = jax.tree.map(lambda x: x[:, :, :new], window.experience)
+            return rewards_per_episode(experience, validation)
+
+        luck = jax.random.fold_in(play_key, LUCK_KEY)
+        return self._learned(rule, seat, key, *lived, fitness, luck)
 
     def live(
         self, rule: Rule, member: Member, play_key: PRNGKeyArray, validation_key: PRNGKeyArray
@@ -254,7 +297,8 @@ class JaxGroup(Group):
         """An agent's part of a meta-step, before any gradient: it plays and learns. Returns it as
         it was, but for its world and age; its training, recorded; a rollout for validation; and
         how many episodes ended, with the sum of their returns."""
-        train = self._train if self.config.collect == "fresh" else self._train_ahead
+        group = self.living_in(member.task)
+        train = group._train if self.config.collect == "fresh" else group._train_ahead
         return train(rule, member, play_key, validation_key)
 
     def _train(
@@ -374,7 +418,9 @@ class HostGroup(Group):
         member = self._lived(seat.member, seat.member.world)
         window = recorded.window(seat.member.lifetime)
         validation, played = validation.told_by(rule.context), _totals(stacked(recorded.played))
-        return self._learned(rule, seat, step_keys(seat)[2], member, window, validation, played)
+        key, luck = step_keys(seat)[2], seat.key  # which nobody draws from
+        lived = member, window, validation, played
+        return self._learned(rule, seat, key, *lived, not_lived_again, luck)
 
     def _open(self, rule: Rule, seats: Seat, *keys: Key[Array, " agents"]) -> list[Collector]:
         learners, config = seats.member.lifetime.learner, self.config

@@ -12,6 +12,7 @@ from etude.core.distributions import entropy, log_prob
 from etude.core.learner import Gradient, Learner, descend, loss_gradient
 from etude.core.rule import Rule
 from etude.core.types import Metrics, Rollout
+from etude.meta.discovery.habits import Habits
 from etude.meta.discovery.meta_value import MetaValue
 from etude.meta.problem import Problem
 
@@ -21,6 +22,8 @@ class Lifetime(eqx.Module):
 
     learner: Learner
     value: MetaValue
+    habits: Habits | None = None
+    """What is the agent's own in how it learns; it does not change."""
 
 
 class UpdateRecord(eqx.Module):
@@ -47,16 +50,17 @@ class Discovery(Problem[Rule, Lifetime, UpdateRecord]):
         self, params: Rule, state: Lifetime, experience: Rollout, gradient: Gradient = loss_gradient
     ) -> tuple[Lifetime, UpdateRecord]:
         """Agent and meta-value function learn from the same rollout and the same policy."""
-        rule, rollout, learner = params, experience, state.learner
+        rollout, learner, habits = experience, state.learner, state.habits or Habits()
+        rule = habits.rule(params)
         targets, rule_state = rule.targets(learner.agent, learner.rule_state, rollout)
         cost = rule.target_cost(targets, learner.rule_state, rollout)
         # The meta-value function does not depend on the rule: a reverse pass need not go there.
         value = jax.lax.stop_gradient(state.value)
         value, of_value = value.update(learner.agent.logits(rollout), rollout)
         agent, optimiser_state, metrics = descend(
-            rule, self.optimiser, learner, targets, rollout, gradient
+            rule, habits.optimiser(self.optimiser), learner, targets, rollout, gradient
         )
-        lifetime = Lifetime(Learner(agent, optimiser_state, rule_state), value)
+        lifetime = Lifetime(Learner(agent, optimiser_state, rule_state), value, state.habits)
         of_agent = {f"agent_{name}": x for name, x in metrics.items()}
         return lifetime, UpdateRecord(cost, jax.lax.stop_gradient(of_agent | of_value))
 
@@ -80,5 +84,5 @@ class Discovery(Problem[Rule, Lifetime, UpdateRecord]):
             **of_value,
             **{name: jnp.mean(x) for name, x in aux.metrics.items()},
         }
-        after = Lifetime(state.learner, value)
+        after = Lifetime(state.learner, value, state.habits)
         return pg_loss + reg_loss, jax.lax.stop_gradient((after, metrics))

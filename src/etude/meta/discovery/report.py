@@ -38,6 +38,7 @@ PANELS = (
     Panel("meta-value function", "value_loss value_gradient_norm td_rms", True),
     Panel("its values and errors", "value td normalised_td"),
     Panel("advantages", "advantage advantage_rms normalised_advantage importance_weight"),
+    Panel("rewards per episode under perturbed rules", "fitness fitness_difference"),
     Panel("age in environment steps", "age"),
     Panel("agents", "resets skipped"),
 )

@@ -14,11 +14,13 @@ from jax.stages import Lowered
 from jaxtyping import Array, Float, Int, PyTree
 
 from etude import envs, rules
+from etude.core.torso import image_notes
 from etude.errors import UserError
 from etude.meta.discovery.check import Check, Outcomes, score
 from etude.meta.discovery.cluster.driver import OnCluster
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.fitting import Fitting
+from etude.meta.discovery.lives import shapes_of
 from etude.meta.discovery.parts import Likeness, Part, Programs, is_outside, parts_of
 from etude.meta.discovery.placement import InProcess, Placement, Seats
 from etude.meta.discovery.population import Group
@@ -87,13 +89,22 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     def untraced(cls, config: DiscoverConfig, start: Rule | None = None) -> "DiscoveryRun":
         """Finds environments and the rule to start from (unless it is given)."""
         names = config.env_names
-        groups = tuple(Group.create(envs.make(name), config) for name in names)
-        extra = [envs.make(name) for name in config.held_out_names if name not in names]
-        tasks = [group.task for group in groups] + extra
-        start = start_maker(config, tasks)(jax.random.key(config.seed)) if start is None else start
+        tasks = {name: envs.make(name) for name in names + config.held_out_names}
+        shaped = shapes_of([tasks[name] for name in names], config)
+        groups = tuple(Group.create(task, own) for task, own in shaped)
+        start = (
+            start_maker(config, [*tasks.values()])(jax.random.key(config.seed))
+            if start is None
+            else start
+        )
         if not jax.tree.leaves(start):
             raise UserError(f"{rules.kind_of(start)} has no parameters, so nothing to discover.")
-        check = Check(tasks, config) if config.check_every else None
+        if config.estimator == "mixed" and not start.scheduled:
+            raise UserError(
+                f"{rules.kind_of(start)} has no schedule, which --estimator mixed is for; "
+                "--estimator es perturbs all of a rule."
+            )
+        check = Check([*tasks.values()], config) if config.check_every else None
         return cls(config, start, parts_of(groups, config), check)
 
     @classmethod
@@ -205,9 +216,17 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         self.draw(folder)
 
     def notes(self, resumed: bool = False) -> list[str]:
+        tasks = {part.place.env: part.group.task for part in self.parts}.values()
+        notes = [note for task in tasks for note in image_notes(task.name, task.observation)]
         hosts = (part.group.task.name for part in self.parts if is_outside(part))
         outside = list(dict.fromkeys(hosts)) if resumed else []
-        return [HostRun.resumed_note.format(env=name) for name in outside]
+        notes += [HostRun.resumed_note.format(env=name) for name in outside]
+        if self.config.ranges.entropy and not self.start.weighs_entropy:
+            notes.append(
+                f"{rules.kind_of(self.start)} has no entropy bonus of its own, so that lives do "
+                "not differ in its weight (--lives entropy=…)."
+            )
+        return notes
 
     def describe(self, record: Record) -> str:
         standing = self.placement.standing
@@ -332,7 +351,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     def score(self, outcomes: Outcomes) -> np.float32:
         """What rules are compared by: how their agents do in the population's environments."""
         baseline, untrained = self.references["baseline"], self.references["untrained"]
-        return np.float32(score(outcomes, baseline, untrained, self.config.env_names))
+        return np.float32(score(outcomes, baseline, untrained, self.config.distinct_envs))
 
     def _checked(self, state: DiscoveryState, done: int) -> tuple[DiscoveryState, Record]:
         """Checks the rule every so often, and at the end; the best one is kept."""

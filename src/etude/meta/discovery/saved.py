@@ -20,6 +20,7 @@ def read_config(folder: RunFolder, meta_steps: int | None = None) -> DiscoverCon
     if saved.get("memory", "none") == "none":
         useless += ("memory_size", "memory_gate")
     saved = {k: v for k, v in saved.items() if k not in useless}  # what is now refused
+    saved.setdefault("draw_tasks", False)  # before there was the choice, none were drawn
     config = from_json(DiscoverConfig, saved)
     ends = config.meta_steps, config.meta_schedule, meta_steps
     later = later_end(*ends, str(folder.path), "meta-steps")

@@ -35,6 +35,8 @@ class Member(eqx.Module):
     """Environment steps of a whole lifetime."""
     recent: Recent | None
     """None if windows do not overlap."""
+    task: PyTree[Array] = None
+    """The parameters of its environment, if they are its own."""
 
 
 class Seat(eqx.Module):

@@ -125,7 +125,7 @@ class Disco(Rule[DiscoState, DiscoTargets]):
             state["y"] = action["z"] = config.prediction
         if config.values:
             action["q"] = config.bins
-        return Heads(state=state, action=action)
+        return Heads(state=state, action=action, bins=("q",) if config.values else ())
 
     def init(self, agent: Agent) -> DiscoState:
         rnn = self.network.rnn.lstm.zero_state()

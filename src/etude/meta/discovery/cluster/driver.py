@@ -49,7 +49,7 @@ class OnCluster(Placement):
         self._workforce = Workforce(
             RayActors(Worker, (setup,), options),
             [part.name for part in self._parts],
-            [part.place.agents for part in self._parts],
+            [float(part.place.agents) for part in self._parts],
             workers=options.workers,
             timeout=options.worker_timeout,
             tell=self._said,

@@ -9,6 +9,7 @@ import numpy as np
 
 from etude import envs
 from etude.meta.discovery.cluster.worker import Arrays, PartStep, Setup
+from etude.meta.discovery.lives import shape_of
 from etude.meta.discovery.parts import Part, Programs, Stepped, cut
 from etude.meta.discovery.placement import Threads
 from etude.meta.discovery.population import Group
@@ -38,8 +39,10 @@ class Held:
         if piece not in self._parts:
             place = cut(self._config)[piece]
             if place.env not in self._groups:
-                task = envs.make(self._config.env_names[place.env])
-                self._groups[place.env] = Group.create(task, self._config)
+                names = self._config.env_names
+                task = envs.make(names[place.env])
+                shaped = shape_of(task, names, place.env, self._config)
+                self._groups[place.env] = Group.create(*shaped)
             self._parts[piece] = Part.of(self._groups[place.env], place)
         return self._parts[piece]
 
