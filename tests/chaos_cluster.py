@@ -42,6 +42,7 @@ SETTINGS = dict(
 )
 EVERY = (2.0, 8.0)
 """Seconds between two kills."""
+IN_A_ROW = 3
 Outcome = tuple[str, list[int]]
 
 
@@ -59,16 +60,27 @@ def came_to(folder: RunFolder) -> Outcome:
 
 
 class Killer(threading.Thread):
-    """Does harm now and then, until enough is done or it is told to stop."""
+    """Does harm now and then, until enough is done or it is told to stop; not more often in a row
+    than a run stands without a finished meta-step."""
 
-    def __init__(self, harm: Callable[[], bool], wanted: int, chance: random.Random):
+    def __init__(
+        self,
+        harm: Callable[[], bool],
+        progress: Callable[[], int],
+        wanted: int,
+        chance: random.Random,
+    ):
         super().__init__(daemon=True)
-        self.harm, self.wanted, self.chance = harm, wanted, chance
+        self.harm, self.progress, self.wanted, self.chance = harm, progress, wanted, chance
         self.done, self.over = 0, threading.Event()
 
     def run(self) -> None:
+        at, in_a_row = -1, 0
         while self.done < self.wanted and not self.over.wait(self.chance.uniform(*EVERY)):
-            self.done += self.harm()
+            in_a_row, at = (in_a_row if self.progress() == at else 0), self.progress()
+            if in_a_row < IN_A_ROW:
+                harmed = self.harm()
+                self.done, in_a_row = self.done + harmed, in_a_row + harmed
 
 
 def workers_of(run: DiscoveryRun) -> list[int]:
@@ -112,7 +124,7 @@ def torment(
             "workers": lambda run=run: kill_worker(run, chance),
             "nodes": lambda run=run: kill_node(cluster, run, own, chance),
         }[what]
-        killer = Killer(harm, wanted - done, chance)
+        killer = Killer(harm, lambda kept=kept: kept.updates_done, wanted - done, chance)
         killer.start()
         execute(run, kept, checkpoint_seconds=chance.choice([0.0, 5.0, 60.0]))
         killer.over.set()
