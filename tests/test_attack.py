@@ -3,8 +3,10 @@ long version is `make fuzz`."""
 
 import json
 import os
+import re
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,6 +39,17 @@ def folder(tmp_path) -> RunFolder:
 
 def change(folder: RunFolder, **fields: object) -> None:
     folder.write_config(folder.config() | fields)
+
+
+def test_files_are_parsed_in_one_place():
+    """Whoever adds a file to read has to go through the reader."""
+    source, parsing = Path(plugins.__file__).parent, re.compile(
+        r"json\.loads?\(|np\.load\(|pickle\.loads?\(|allow_pickle=True|marshal|shelve|eval\("
+    )  # fmt: skip
+    found = {
+        str(x.relative_to(source)) for x in source.rglob("*.py") if parsing.search(x.read_text())
+    }
+    assert found == {"runs/reading.py"}
 
 
 def test_damaged_files_are_read_or_refused_in_a_sentence(tmp_path, capsys):

@@ -15,6 +15,7 @@ from etude.core.agent import Agent, NetworkConfig
 from etude.core.learner import Learner, loss_gradient
 from etude.core.moments import Moments
 from etude.core.nn import LSTMState
+from etude.core.rule import Rule
 from etude.core.types import Rollout
 from etude.meta import gradient as estimator
 from etude.meta.discovery.meta_value import MetaValue, MetaValueConfig
@@ -28,6 +29,7 @@ from etude.meta.gradient import (
 )
 from etude.meta.problem import Problem
 from etude.rules.disco.rule import Disco
+from etude.rules.residual.rule import Residual, ResidualConfig
 from etude.runs.storage import named_leaves
 from tests import parity
 from tests.conftest import random_like
@@ -201,8 +203,11 @@ def test_nearest_divisor(n, divisor):
 
 
 def under_a_learned_discount(network: NetworkConfig, make_rollout=make_rollout):
+    return under(LearnedDiscount(jnp.array(0.3), jnp.array(-0.5)), network, make_rollout)
+
+
+def under(rule: Rule, network: NetworkConfig, make_rollout=make_rollout):
     """A rule, an agent under it, and what it learns from."""
-    rule = LearnedDiscount(jnp.array(0.3), jnp.array(-0.5))
     make = lambda: Agent(  # noqa: E731
         jnp.zeros(OBSERVATION), ACTIONS, rule.heads(ACTIONS), network, key=jax.random.key(0)
     )
@@ -276,6 +281,14 @@ def test_finite_differences_through_an_agent_with_memory(cell, x64, monkeypatch)
 
     arguments = under_a_learned_discount(network, remembered)
     assert dead_leaves(compiled()(*arguments).gradient) == []
+    check_finite_differences(arguments, monkeypatch)
+
+
+def test_finite_differences_of_a_residual(one_loop, x64, monkeypatch):
+    config = ResidualConfig(channels=3, hidden=4, mixed=3, life_units=3)
+    rule = random_like(lambda: Residual(config, key=jax.random.key(0)), scale=0.3)
+    arguments = under(rule, NetworkConfig(torso=(6,)))
+    assert dead_leaves(compiled(mixed_mode=True)(*arguments).gradient) == []
     check_finite_differences(arguments, monkeypatch)
 
 

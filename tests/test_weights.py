@@ -1,11 +1,13 @@
 """The published weights: found, downloaded whole or not at all, and put in their places."""
 
+import contextlib
 import gc
 import hashlib
 import http.server
 import io
 import socket
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -217,6 +219,46 @@ def test_an_answer_that_is_not_sound_http(cache, monkeypatch, answer):
             assert_no_download(cache, url, ADVICE)
         finally:
             thread.join()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "drop", "says"),
+    [
+        pytest.param(HEAD + b"\r\n", bytes(1 << 16), "more than 1,000,000 bytes", id="no end"),
+        pytest.param(
+            HEAD + b"Content-Length: 99999999999\r\n\r\n",
+            bytes(1 << 16),
+            "more than 1,000,000",
+            id="huge",
+        ),
+        pytest.param(HEAD + b"Content-Length: 9999\r\n\r\n", b"x", "too long", id="slow body"),
+        pytest.param(HEAD, b"X: y\r\n", "too long", id="slow head"),
+    ],
+)
+def test_an_answer_without_end_is_given_up(head, drop, says, monkeypatch):
+    monkeypatch.setattr(weights, "MOST_BYTES", 1_000_000)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(10)
+
+        def serve():
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):  # until the other side hangs up
+                connection.recv(4096)
+                connection.sendall(head)
+                until = time.monotonic() + 3.0
+                while drop and time.monotonic() < until:
+                    connection.sendall(drop)
+                    time.sleep(0.02 if len(drop) < 100 else 0.0)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        url, started = f"http://127.0.0.1:{listener.getsockname()[1]}/x", time.monotonic()
+        with pytest.raises(OSError, match=says):
+            weights.fetch(url, lambda done, total: None, seconds=0.5)
+        assert time.monotonic() - started < 2.5
 
 
 def test_a_pickle_is_never_run(server, cache, tmp_path, monkeypatch):

@@ -29,8 +29,16 @@ class Learner(eqx.Module, Generic[RuleState]):
     rule_state: RuleState
 
     @staticmethod
-    def create(agent: Agent, rule: Rule, optimiser: optax.GradientTransformation) -> "Learner":
-        return Learner(agent, optimiser.init(cast(Any, agent)), rule.init(agent))
+    def create(
+        agent: Agent,
+        rule: Rule,
+        optimiser: optax.GradientTransformation,
+        updates: int | None = None,
+    ) -> "Learner":
+        """A new learner; `updates` are those of its whole life, if they are known."""
+        state = rule.init(agent)
+        state = state if updates is None else rule.expect(state, updates)
+        return Learner(agent, optimiser.init(cast(Any, agent)), state)
 
     def player(self, rule: Rule) -> Player:
         """Who acts for the agent as it now is."""
@@ -134,8 +142,9 @@ def descend(
     """The agent and its optimiser after a step towards the targets. Metrics carry no gradient."""
     grads, metrics = gradient(learner.agent, rule, targets, rollout)
     grads = keep(grads)
+    scale = rule.step_scale(targets)
     agent, optimiser_state = apply_gradient(
-        optimiser, grads, learner.optimiser_state, learner.agent
+        optimiser, grads, learner.optimiser_state, learner.agent, scale
     )
     moved = jax.tree.map(jnp.subtract, agent, learner.agent)
     metrics = {"gradient_norm": norm(grads), "update_norm": norm(moved), **metrics}

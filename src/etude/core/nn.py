@@ -69,6 +69,33 @@ class MLP(eqx.Module):
         return jnp.tanh(x) if self.tanh else x
 
 
+def action_layer(inputs: int, outputs: int, *, key: PRNGKeyArray) -> Linear:
+    """The map of an action block."""
+    return Linear(2 * inputs, outputs, key=key)
+
+
+def action_block(
+    linear: Linear,
+    x: Float[Array, "*batch A n"],
+    beside: Float[Array, "*batch state"] | None = None,
+) -> Float[Array, "*batch A m"]:
+    """Each action's row joined with the mean over actions, one linear map for all, ReLU. What is
+    `beside` the actions comes first in every row.
+
+    What all actions share is computed once per state instead of once per action: the mean's part of
+    the map, and both parts of what is beside the actions, which is its own mean.
+    """
+    own, mean = jnp.split(linear.w, 2)
+    if beside is None:
+        shared = jnp.mean(x, axis=-2) @ mean
+    else:
+        width = beside.shape[-1]
+        shared = beside @ (own[:width] + mean[:width]) + jnp.mean(x, axis=-2) @ mean[width:]
+        own = own[width:]
+    shared = shared + jnp.broadcast_to(linear.b, shared.shape)
+    return jax.nn.relu(x @ own + shared[..., None, :])
+
+
 class LSTMState(NamedTuple):
     hidden: Hidden
     cell: Hidden

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar, cast
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from etude.core.config import Optimiser
 
@@ -83,8 +83,33 @@ def make_optimiser(
     decoupled (AdamW) and joins after the clip.
     """
     decay = [optax.add_decayed_weights(weight_decay)] if weight_decay else []
+    return optax.chain(SCALES[kind](), optax.clip(max_update), *decay, _by_rate(learning_rate))
+
+
+class StepScale:
+    """What a step is still to be multiplied by, once."""
+
+    def __init__(self, scale: Float[Array, ""] | None):
+        self.left = scale
+
+    def once(self, updates: PyTree[Array]) -> PyTree[Array]:
+        scale, self.left = self.left, None
+        if scale is None:
+            return updates
+        return jax.tree.map(lambda x: scale.astype(x.dtype) * x, updates)
+
+
+def _by_rate(learning_rate: optax.ScalarOrSchedule) -> optax.GradientTransformationExtraArgs:
+    """Times −rate, after the scale of the step if there is one: then a scale of 1 changes no bit,
+    also where the compiler multiplies by the rate and adds to the parameters at once."""
     rate = optax.scale_by_learning_rate(learning_rate)
-    return optax.chain(SCALES[kind](), optax.clip(max_update), *decay, rate)
+
+    def update(updates, state, params=None, *, step_scale: StepScale | None = None, **others):
+        del others
+        updates = updates if step_scale is None else step_scale.once(updates)
+        return rate.update(updates, state, params)
+
+    return optax.GradientTransformationExtraArgs(rate.init, update)
 
 
 adam = partial(make_optimiser, "adam")
@@ -95,8 +120,13 @@ def apply_gradient(
     gradient: PyTree[Array],
     state: PyTree[Array],
     params: Tree,
+    scale: Float[Array, ""] | None = None,
 ) -> tuple[Tree, PyTree[Array]]:
-    """The parameters and the optimiser's state after a step."""
+    """The parameters and the optimiser's state after a step, which is multiplied by `scale`: by our
+    own optimisers themselves, or else here."""
     tree: PyTree = params  # Optax's types know no modules, though any tree will do
-    updates, state = optimiser.update(gradient, state, tree)
+    step_scale = StepScale(scale)
+    optimiser = optax.with_extra_args_support(optimiser)
+    updates, state = optimiser.update(gradient, state, tree, step_scale=step_scale)
+    updates = step_scale.once(updates)
     return cast(Tree, optax.apply_updates(tree, updates)), state

@@ -29,22 +29,33 @@ def _backward(step, init: Array, xs) -> Array:
 
 
 def vtrace(
-    values: Values, reward: Series, discount: Series, rho: Series, lambda_: float | Array = 1.0
+    values: Values,
+    reward: Series,
+    discount: Series,
+    rho: Series,
+    lambda_: float | Array = 1.0,
+    shift: Array | None = None,
 ) -> VTrace:
     """V-trace targets and policy-gradient advantages with ρ̄ = c̄ = 1 (arXiv 1802.01561).
 
-    The advantage looks one step ahead to λ·target + (1 − λ)·value, the last one to the value.
+    The advantage looks one step ahead to λ·target + (1 − λ)·value, the last one to the value;
+    λ may be given in two parts, of which the second, `shift`, changes no bit where it is 0.
     """
     now, after = values[:-1], values[1:]
     clipped = jnp.minimum(1.0, rho)
     delta = clipped * (reward + discount * after - now)
-    target = now + _discounted_sum(delta, discount * lambda_ * clipped)
+    trace = discount * lambda_ * clipped
+    if shift is not None:
+        trace = trace + discount * shift * clipped
+    target = now + discounted_sum(delta, trace)
     target_after = jnp.concatenate([target[1:], values[-1:]])
     bootstrap = lambda_ * target_after + (1.0 - lambda_) * after
+    if shift is not None:
+        bootstrap = bootstrap + shift * (target_after - after)
     return VTrace(target, clipped * (reward + discount * bootstrap - now))
 
 
-def _discounted_sum(x: Series, discount: Series) -> Series:
+def discounted_sum(x: Series, discount: Series) -> Series:
     """y_t = x_t + discount_t y_{t+1}."""
     return _backward(lambda y, at: at[0] + at[1] * y, jnp.zeros_like(x[-1]), (x, discount))
 
@@ -82,7 +93,7 @@ def lambda_returns(
 def gae(values: Values, reward: Series, discount: Series, trace: Series) -> Series:
     """Generalised advantage estimates (arXiv 1506.02438); `trace[t]` is λ, 0 to stop after t."""
     delta = reward + discount * values[1:] - values[:-1]
-    return _discounted_sum(delta, discount * trace)
+    return discounted_sum(delta, discount * trace)
 
 
 def clipped_objective(

@@ -6,7 +6,7 @@ from typing import ClassVar, Generic, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from etude.core.agent import Agent, Heads
 from etude.core.players import Player
@@ -62,6 +62,16 @@ class Rule(eqx.Module, Generic[State, Targets]):
 
     @abc.abstractmethod
     def loss(self, agent: Agent, targets: Targets, rollout: Rollout) -> Loss: ...
+
+    def expect(self, state: State, updates: int | Int[Array, ""]) -> State:
+        """The state of a new agent whose life will have so many updates; by default it makes no
+        difference. Where nobody knows, nobody says."""
+        return state
+
+    def step_scale(self, targets: Targets) -> Float[Array, ""] | None:
+        """What the optimiser's step towards the targets is multiplied by; None: it stays as it
+        is."""
+        return None
 
     def player(self, agent: Agent, state: State | None = None) -> Player:
         """Who acts for an agent; by default the agent itself, whose policy is its head `pi`.

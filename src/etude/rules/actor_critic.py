@@ -1,6 +1,7 @@
 """V-trace actor-critic (IMPALA, arXiv 1802.01561): the hand-made baseline."""
 
 import dataclasses
+import math
 from typing import ClassVar
 
 import equinox as eqx
@@ -13,7 +14,7 @@ from etude.core.distributions import entropy, log_prob
 from etude.core.moments import Moments
 from etude.core.returns import categorical_mean, two_hot_cross_entropy, vtrace
 from etude.core.rule import Loss, Rule
-from etude.core.types import Rollout
+from etude.core.types import Predictions, Rollout
 from etude.ranges import DISCOUNT, ENTROPY_COST, TRACE, VALUE_COST, Ranges
 from etude.settings import check, is_odd_bins, require
 
@@ -40,6 +41,9 @@ class ActorCriticConfig:
     standard deviation, and advantages are measured in these in place of `normalise`. So rewards may
     have any scale, and where nothing sets actions apart, advantages are small, not noise blown up.
     """
+    relative_entropy: bool = False
+    """Whether the bonus counts entropy as a share of its maximum, log A, so that one weight suits
+    any number of actions."""
     bootstrap: bool = True
     """Whether returns are bootstrapped from the value of a rollout's last state; if not, rewards
     after the rollout count as 0."""
@@ -99,15 +103,15 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         state: Moments,
         rollout: Rollout,
         discount: Float[Array, "T B"],
-        td_lambda: float | Float[Array, "T B"],
+        td_lambda: float | Array,
+        shift: Array | None = None,
     ) -> tuple[ActorCriticTargets, Moments]:
-        """The targets for any γ and λ; apart from these, all they come from is constant."""
+        """The targets for any γ and λ (which may be in two parts, see `vtrace`); apart from these,
+        all they come from is constant."""
         prediction = jax.lax.stop_gradient(agent.predict(agent.unroll(rollout)))
-        value = self._value(prediction["value"], state)
-        if not self.config.bootstrap:
-            value = value.at[-1].set(0.0)
+        value = self.values(prediction, state)
         rho = rollout.importance_ratio(prediction["pi"][:-1])
-        estimate = vtrace(value, rollout.reward, discount, rho, td_lambda)
+        estimate = vtrace(value, rollout.reward, discount, rho, td_lambda, shift)
         target, advantage = estimate.target, estimate.advantage
         watched = target if self.config.scales else advantage
         state = state.update(rollout.mean(watched), rollout.mean(watched**2))
@@ -118,18 +122,42 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
             advantage = state.normalise(advantage)
         return ActorCriticTargets(target, advantage), state
 
-    def _value(self, said: Float[Array, "T1 B outputs"], state: Moments) -> Float[Array, "T1 B"]:
-        """What the value head says, in units of rewards."""
+    def values(self, prediction: Predictions, state: Moments) -> Float[Array, "T1 B"]:
+        """What the agent says each state is worth, in units of rewards."""
+        said = prediction["value"]
         if self.config.bins:
-            return categorical_mean(said, self.config.max_value)
+            value = categorical_mean(said, self.config.max_value)
+        else:
+            value = self.in_rewards(said[..., 0], state)
+        return value if self.config.bootstrap else value.at[-1].set(0.0)
+
+    def in_rewards(self, value: Float[Array, "..."], state: Moments) -> Float[Array, "..."]:
+        """A value in the units that it is learned in, in units of rewards."""
         if not self.config.scales:
-            return said[..., 0]
+            return value
         offset, scale = state.units()
-        return offset + scale * said[..., 0]
+        return offset + scale * value
+
+    def entropy_weight(self, num_actions: int) -> float | Float[Array, ""]:
+        """Of the bonus, per nat."""
+        cost = self.config.entropy_cost if self.entropy_cost is None else self.entropy_cost
+        relative = self.config.relative_entropy and num_actions > 1
+        return cost / math.log(num_actions) if relative else cost
 
     def loss(self, agent: Agent, targets: ActorCriticTargets, rollout: Rollout) -> Loss:
-        config = self.config
         prediction = agent.predict(agent.unroll(rollout))
+        weight = self.entropy_weight(rollout.num_actions)
+        return self.loss_of(prediction, targets, rollout, weight)
+
+    def loss_of(
+        self,
+        prediction: Predictions,
+        targets: ActorCriticTargets,
+        rollout: Rollout,
+        entropy_weight: float | Float[Array, ""],
+    ) -> Loss:
+        """The loss of what an agent predicts on the rollout."""
+        config = self.config
         logits, output = prediction["pi"][:-1], prediction["value"][:-1]
         pi_loss = -targets.advantage * log_prob(logits, rollout.action)
         if config.bins:
@@ -137,8 +165,7 @@ class ActorCritic(Rule[Moments, ActorCriticTargets]):
         else:
             value_loss = 0.5 * jnp.square(output[..., 0] - targets.value)
         bonus = entropy(logits)
-        entropy_cost = config.entropy_cost if self.entropy_cost is None else self.entropy_cost
-        total = pi_loss + config.value_cost * value_loss - entropy_cost * bonus
+        total = pi_loss + config.value_cost * value_loss - entropy_weight * bonus
         metrics = {"pi_loss": pi_loss, "value_loss": value_loss, "entropy": bonus}
         return total, {name: rollout.mean(x) for name, x in metrics.items()}
 

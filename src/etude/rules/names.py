@@ -35,6 +35,7 @@ class Kind(NamedTuple):
 KINDS = {
     "disco": Kind("etude.rules.disco.rule", "Disco"),
     "actor_critic": Kind("etude.rules.actor_critic", "ActorCritic"),
+    "residual": Kind("etude.rules.residual.rule", "Residual"),
     "ppo": Kind("etude.rules.ppo", "PPO"),
     "policy_gradient": Kind("etude.rules.policy_gradient", "PolicyGradient"),
     "q_learning": Kind("etude.rules.value_based", "QLearning"),

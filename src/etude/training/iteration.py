@@ -137,7 +137,7 @@ class Training:
     def _new_learner(self, rule: Rule, key: PRNGKeyArray) -> Learner:
         task, heads = self.task, rule.heads(self.task.num_actions)
         agent = Agent(task.observation, task.num_actions, heads, self.config.network, key=key)
-        return Learner.create(agent, rule, self.optimiser)
+        return Learner.create(agent, rule, self.optimiser, self.config.agent_updates)
 
     def iterate(self, rule: Rule, state: TrainState) -> tuple[TrainState, Metrics]:
         """One iteration: every environment plays a trajectory, then the agent is updated once."""

@@ -17,6 +17,7 @@ from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.lives import draw_task, family_of, life_keys
 from etude.rules.actor_critic import ActorCritic, ActorCriticConfig
 from etude.runs.loop import advance_to_end
+from etude.training.config import TrainPlan
 from etude.training.host_run import HostRun
 from etude.training.iteration import EpisodeLog, Training
 
@@ -62,7 +63,7 @@ class Check:
     def __init__(self, tasks: Sequence[Task], config: DiscoverConfig):
         self._config = config
         self._actor_critic = ActorCritic(ActorCriticConfig(discount=config.value_discount))
-        trainings = {t.name: Training.create(t, config.training(t.name)) for t in tasks}
+        trainings = {t.name: Training.create(t, _plan(config, t.name)) for t in tasks}
         self._trials = {name: self._trials_in(x) for name, x in trainings.items()}
 
     @property
@@ -193,6 +194,12 @@ class HostTrials(Trials):
             assert isinstance(self.training.task, HostTask)
             self._runs[form] = HostRun(self.training.task, rule, plan, self.training)
         return self._runs[form]
+
+
+def _plan(config: DiscoverConfig, env: str) -> TrainPlan:
+    """How an agent of the population learns whose life is as long as a check."""
+    plan = config.training(env)
+    return dataclasses.replace(plan, steps=plan.steps_after(config.check_updates))
 
 
 def _outcome(log: EpisodeLog) -> Outcome:

@@ -121,6 +121,9 @@ class DiscoverConfig:
     """Weight of the updated policy's entropy in the meta-loss. Over a few updates, a confident
     policy always looks better; with 0.01 (the paper, with longer windows and lifetimes), rules
     found here make agents stop exploring too early."""
+    relative_entropy: bool = False
+    """Whether the meta-loss counts entropy as a share of its maximum, log A, so that one weight
+    suits environments with different numbers of actions."""
     meta_value: bool = True
     """Whether a value function is learned for the meta-loss; without, its advantages are discounted
     returns up to the end of the validation rollout."""

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.stages import Compiled, Lowered
-from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from etude.acting.collector import Collector
 from etude.acting.jax_source import Actors, JaxSource
 from etude.core.agent import Agent
-from etude.core.learner import norm
+from etude.core.learner import Learner, norm
 from etude.core.players import Player
 from etude.core.rule import Rule
 from etude.core.trees import choose
@@ -58,7 +58,8 @@ class Group(abc.ABC):
         training = Training.create(task, config.training(task.name))
         # Adam on one vector, not on twenty arrays: the whole program is a sixth shorter to compile.
         training = dataclasses.replace(training, optimiser=optax.flatten(training.optimiser))
-        problem = Discovery(training.optimiser, config.meta_entropy_cost)
+        entropy = config.meta_entropy_cost, config.relative_entropy
+        problem = Discovery(training.optimiser, *entropy)
         optimiser = RuleOptimiser.create(config)
         if isinstance(task, JaxTask):
             return JaxGroup(task, config, training, problem, optimiser)
@@ -142,15 +143,24 @@ class Group(abc.ABC):
         value = MetaValue.create(self.task.observation, self._value_config, key=value_key)
         budgets = jnp.asarray(self.config.budgets or (FOREVER,))
         index = jax.random.categorical(budget_key, -jnp.log(budgets.astype(float)))
+        learner = self._expecting(rule, start.learner, budgets[index])
         return Member(
-            lifetime=Lifetime(start.learner, value, habits),
+            lifetime=Lifetime(learner, value, habits),
             world=start.world,
-            validation_actors=self._validation_actors(start.learner.agent, env_key),
+            validation_actors=self._validation_actors(learner.agent, env_key),
             age=jnp.zeros((), jnp.int32),
             budget=budgets[index],
-            recent=self._nothing_recent(rule, start.learner.agent) if self.config.overlap else None,
+            recent=self._nothing_recent(rule, learner.agent) if self.config.overlap else None,
             task=task,
         )
+
+    def _expecting(self, rule: Rule, learner: Learner, budget: Int[Array, ""]) -> Learner:
+        """A new learner under a rule that knows how many updates its life will have, or 0 if it
+        goes on for ever."""
+        new = self.config.inner_updates - self.config.overlap
+        updates = budget // self.steps_per_meta_step * new if self.config.budgets else 0
+        state = rule.expect(learner.rule_state, updates)
+        return Learner(learner.agent, learner.optimiser_state, state)
 
     def _nothing_recent(self, rule: Rule, agent: Agent) -> Recent:
         blank = self.training.blank_rollout(agent, rule.context, batch=self.config.batch)

@@ -1,6 +1,7 @@
 """What discovery asks of a rule: that agents, updated under it, do well on fresh experience."""
 
 import dataclasses
+import math
 
 import equinox as eqx
 import jax
@@ -45,6 +46,8 @@ class Discovery(Problem[Rule, Lifetime, UpdateRecord]):
     """The agent's."""
     entropy_cost: float = 1e-2
     """Weight of the updated policy's entropy."""
+    relative_entropy: bool = False
+    """Whether that counts as a share of its maximum, log A."""
 
     def inner(
         self, params: Rule, state: Lifetime, experience: Rollout, gradient: Gradient = loss_gradient
@@ -73,9 +76,10 @@ class Discovery(Problem[Rule, Lifetime, UpdateRecord]):
         value, advantage, of_value = state.value.judge(logits, validation)
         pg_loss = -validation.mean(advantage * log_prob(logits[:-1], validation.action))
         bonus = validation.mean(entropy(logits[:-1]))
-        reg_loss = (
-            rule.agent_cost(agent, validation) + jnp.mean(aux.cost) - self.entropy_cost * bonus
-        )
+        cost, actions = self.entropy_cost, validation.num_actions
+        if self.relative_entropy:
+            cost /= math.log(max(actions, 2))
+        reg_loss = rule.agent_cost(agent, validation) + jnp.mean(aux.cost) - cost * bonus
         metrics = {
             "meta_loss": pg_loss + reg_loss,
             "pg_loss": pg_loss,

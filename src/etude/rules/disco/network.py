@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from etude.core.distributions import select_action
-from etude.core.nn import LSTM, MLP, Linear, LSTMState, chain
+from etude.core.nn import LSTM, MLP, Linear, LSTMState, action_block, action_layer, chain
 from etude.core.returns import signed_log
 from etude.core.types import Rollout
 
@@ -103,21 +103,6 @@ def embed_distributions(nets: Sequence[MLP], logits: Float[Array, "*batch n"]) -
         return net.layers[1](jax.nn.relu(x))[..., 0]
 
     return [finish(net, x) for net, x in zip(nets, parts, strict=True)]
-
-
-def action_layer(inputs: int, outputs: int, *, key: PRNGKeyArray) -> Linear:
-    return Linear(2 * inputs, outputs, key=key)
-
-
-def action_block(linear: Linear, x: Float[Array, "*batch A n"]) -> Float[Array, "*batch A m"]:
-    """Each action's row joined with the mean over actions, one linear map for all, ReLU.
-
-    The mean's part of the map is computed once per state instead of once per action.
-    """
-    own, mean = jnp.split(linear.w, 2)
-    shared = jnp.mean(x, axis=-2, keepdims=True) @ mean
-    shared = shared + jnp.broadcast_to(linear.b, shared.shape)
-    return jax.nn.relu(x @ own + shared)
 
 
 def pair(x: Float[Array, "T1 B"]) -> list[Float[Array, "T B"]]:
@@ -309,13 +294,6 @@ class MetaNetwork(eqx.Module):
     def _policy(
         self, x: Float[Array, "T B hidden"], by_action: Float[Array, "T B A c"]
     ) -> Float[Array, "T B A"]:
-        """One action block on `x` repeated for every action and joined with `by_action`.
-
-        `x` is its own mean over actions, so both of its parts of the map fold into one product.
-        """
-        hidden = x.shape[-1]
-        own, mean = jnp.split(self.pi_block.w, 2)
-        shared = x @ (own[:hidden] + mean[:hidden]) + jnp.mean(by_action, axis=2) @ mean[hidden:]
-        shared = shared + jnp.broadcast_to(self.pi_block.b, shared.shape)
-        block = jax.nn.relu(by_action @ own[hidden:] + shared[..., None, :])
+        """One action block on `x` repeated for every action and joined with `by_action`."""
+        block = action_block(self.pi_block, by_action, beside=x)
         return self.pi_out(block)[..., 0]
