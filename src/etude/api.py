@@ -97,6 +97,7 @@ def discover(
     cluster: ClusterOptions | None = None,
     trust: bool = False,
     force: bool = False,
+    devices: int | str = 1,
     on_record: OnRecord | None = None,
     on_checkpoint: OnCheckpoint | None = None,
     **settings: object,
@@ -112,6 +113,7 @@ def discover(
             the address of a Ray cluster.
         trust: Whether to import code that the file of a rule names.
         force: Whether to run what would take more memory than there is, or compile for very long.
+        devices: How many (or "all") of this process share out the parts of the population.
         on_record: Called with each record.
         on_checkpoint: Called with the folder after each checkpoint.
     """
@@ -119,7 +121,7 @@ def discover(
     named, made = (from_, None) if isinstance(from_, str) else (None, from_)
     asked = {name: x for name, x in dict(envs=envs, from_=named).items() if x is not None}
     config = resolve_discovery(asked | settings, "etude.discover").config
-    with plugins.trusting(trust), forcing(force):
+    with plugins.trusting(trust), forcing(force), using(devices):
         run = DiscoveryRun.create(config, made)
     return _run(run.on((cluster or ClusterOptions()).require()), out, callbacks)
 

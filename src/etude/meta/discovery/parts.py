@@ -7,6 +7,7 @@ they are computed.
 """
 
 import dataclasses
+import itertools
 import operator
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,10 +23,13 @@ from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.population import Group, HostGroup
 from etude.meta.discovery.rule_optimiser import RuleUpdate
 from etude.meta.discovery.seats import Seat
+from etude.placing import devices
 from etude.runs.storage import bytes_of
 
 Likeness = tuple[int, int]
-"""The environment's number and the number of agents: parts with the same share their programs."""
+"""The environment's number and the number of agents: parts with the same share their programs, if
+they run on the same device."""
+Key = tuple[Likeness, jax.Device | None]
 
 
 class Stepped(NamedTuple):
@@ -56,10 +60,12 @@ class Part:
     group: Group
     """Of its own, for it may have simulators."""
     place: Place
+    device: jax.Device | None = None
+    """Where it runs, if several devices share out the population."""
 
     @staticmethod
-    def of(group: Group, place: Place) -> "Part":
-        return Part(dataclasses.replace(group, collectors=[]), place)
+    def of(group: Group, place: Place, device: jax.Device | None = None) -> "Part":
+        return Part(dataclasses.replace(group, collectors=[]), place, device)
 
     @property
     def name(self) -> str:
@@ -73,6 +79,10 @@ class Part:
     @property
     def likeness(self) -> Likeness:
         return self.place.env, self.place.agents
+
+    @property
+    def key(self) -> Key:
+        return self.likeness, self.device
 
     def new_seats(self, rule: Rule, seed: int) -> Seat:
         """At the start of a run; an agent has the same key however the others are split."""
@@ -102,8 +112,19 @@ def cut(config: DiscoverConfig) -> list[Place]:
 
 
 def parts_of(groups: Sequence[Group], config: DiscoverConfig) -> tuple[Part, ...]:
-    """All parts of a population."""
-    return tuple(Part.of(groups[place.env], place) for place in cut(config))
+    """All parts of a population, in turn on the devices in use."""
+    places, found = cut(config), devices.in_use()
+    if len(found) == 1:
+        return tuple(Part.of(groups[place.env], place) for place in places)
+    if len(found) > len(places):
+        raise UserError(
+            f"--devices {len(found)} is more than there are parts of the population, of which "
+            f"there are {len(places)}: a smaller --part makes more."
+        )
+    if outside := [x.task.name for x in groups if isinstance(x, HostGroup)]:
+        raise UserError(f"--devices is for environments in JAX; {outside[0]} runs outside it.")
+    turns = zip(places, itertools.cycle(found), strict=False)
+    return tuple(Part.of(groups[place.env], place, device) for place, device in turns)
 
 
 class Programs:
@@ -112,34 +133,38 @@ class Programs:
     def __init__(self, rule: Rule):
         """`rule`: one of the form of those that there will be."""
         self._rule = rule
-        self._traced: dict[Likeness, dict[str, Lowered]] = {}
-        self._compiled: dict[Likeness, dict[str, Compiled]] = {}
-        self._replace: dict[Likeness, Compiled] = {}
+        self._traced: dict[Key, dict[str, Lowered]] = {}
+        self._compiled: dict[Key, dict[str, Compiled]] = {}
+        self._replace: dict[Key, Compiled] = {}
 
     def traced(self, part: Part) -> dict[str, Lowered]:
-        if part.likeness not in self._traced:
-            lowered = part.group.lower(self._rule, part.shapes(self._rule))
-            self._traced[part.likeness] = lowered
-        return self._traced[part.likeness]
+        if part.key not in self._traced:
+            with jax.default_device(part.device):
+                lowered = part.group.lower(self._rule, part.shapes(self._rule))
+            self._traced[part.key] = lowered
+        return self._traced[part.key]
 
     def compiled(self, part: Part) -> dict[str, Compiled]:
-        if part.likeness not in self._compiled:
+        if part.key not in self._compiled:
             programs = {name: x.compile() for name, x in self.traced(part).items()}
-            self._compiled[part.likeness] = programs
-        return self._compiled[part.likeness]
+            self._compiled[part.key] = programs
+        return self._compiled[part.key]
 
     def replacing(self, part: Part) -> Compiled:
         """What puts fresh agents in others' places; compiled when it is first needed."""
-        if part.likeness not in self._replace:
+        if part.key not in self._replace:
             over = jax.ShapeDtypeStruct((part.place.agents,), bool)
             program = jax.jit(part.group.replace, donate_argnums=1)
-            lowered = program.lower(self._rule, part.shapes(self._rule), over)
-            self._replace[part.likeness] = lowered.compile()
-        return self._replace[part.likeness]
+            with jax.default_device(part.device):
+                lowered = program.lower(self._rule, part.shapes(self._rule), over)
+            self._replace[part.key] = lowered.compile()
+        return self._replace[part.key]
 
     def step(self, part: Part, rule: Rule, seats: Seat) -> Stepped:
         """A meta-step of a part; those whose time is over are replaced. The old seats are used
         up."""
+        if part.device is not None:
+            rule, seats = jax.device_put((rule, seats), part.device)
         programs = self.compiled(part)
         update, seats, played = part.group.meta_step(programs, rule, seats)
         if np.any(played["over"]):

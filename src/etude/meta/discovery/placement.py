@@ -83,7 +83,7 @@ class InProcess(Placement):
     def step(self, rule: Rule, seats: Seats) -> PopulationStep:
         total, after, played = Sum(), [], []
         for done in self._each(rule, seats):
-            total.add(done.update)
+            total.add(jax.device_put(done.update, self._parts[0].device))
             after.append(done.seats)
             played.append(jax.device_get(done.played))
         return PopulationStep(total.whole, tuple(after), by_environment(self._parts, played))

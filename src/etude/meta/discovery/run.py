@@ -125,7 +125,11 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     ) -> "DiscoveryRun":
         """The same run where a cluster works, if there is one; not what is saved, only where it is
         computed."""
-        return dataclasses.replace(self, cluster=cluster, tell=tell or self.tell)
+        if cluster.cluster is not None and self.parts[0].device is not None:
+            raise UserError("--devices are of this process: a cluster's workers ask for GPUs.")
+        other = dataclasses.replace(self, cluster=cluster, tell=tell or self.tell)
+        vars(other)["programs"] = self.programs  # what is traced stays traced
+        return other
 
     # --- What the loop asks ----------------------------------------------------------------------
 
@@ -286,7 +290,8 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         if self.cluster.cluster is not None:
             return OnCluster(self.config, self.start, self.parts, self.cluster, self.tell)
         limited = as_bytes(self.config.memory_limit) if self.config.memory_limit else None
-        return InProcess(self.parts, self.programs, len(cores()), limited)
+        threads = max(len(cores()), len({part.device for part in self.parts}))
+        return InProcess(self.parts, self.programs, threads, limited)
 
     def _lower(self) -> dict[Likeness, dict[str, Lowered]]:
         return {part.likeness: self.programs.traced(part) for part in self.parts}
