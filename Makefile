@@ -24,6 +24,7 @@ fuzz: $(READY)
 
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos
+	$(BIN)/python -m tests.chaos_cluster
 
 soak: $(READY)
 	$(BIN)/python -m benchmarks.soak --minutes 60
@@ -42,7 +43,7 @@ $(READY): requirements.lock pyproject.toml
 # have wheels for all of them.
 lock:
 	uv pip compile --universal --fork-strategy fewest --generate-hashes --python-version 3.11 \
-		pyproject.toml --extra tensorboard --extra tune --extra atari --extra minigrid \
+		pyproject.toml --extra tensorboard --extra tune --extra cluster --extra atari --extra minigrid \
 		--group dev --quiet --output-file requirements.lock
 
 clean:

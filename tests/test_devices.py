@@ -10,10 +10,16 @@ import pytest
 import etude
 from etude import api
 from etude.errors import UserError
+from etude.meta.discovery.config import DiscoverConfig
+from etude.meta.discovery.run import DiscoveryRun
 from etude.placing import devices
 from etude.runs.storage import sha256_of
+from tests.probes import LearnedDiscount
+from tests.test_discovery import TINY as TINY_DISCOVERY
 
 TINY = dict(env="bandit", rule="policy_gradient", torso=(4,), batch=8, rollout=4, log_every=2)
+
+LEARNED = LearnedDiscount(jnp.array(0.3), jnp.array(-0.5))
 
 
 def test_shares_are_split_and_joined_where_they_are():
@@ -68,6 +74,27 @@ def test_a_single_agents_batch_is_shared_out():
     gathered = re.findall(r"= \w+\[([\d,]*)\]\S* all-gather\(", program)
     largest = max((np.prod([int(x) for x in sides.split(",")]) for sides in gathered), default=0)
     assert largest <= 4 * 8  # what the log of episodes is told, not what was observed
+
+
+def test_the_parts_of_a_population_are_on_devices_in_turn():
+    settings = TINY_DISCOVERY | dict(envs="catch:rows=4,columns=3", agents=3, part=(1,))
+    found = []
+    for number in (1, 2):
+        with devices.using(number):
+            run = DiscoveryRun.create(DiscoverConfig(**settings), LEARNED)
+        state, _ = run.advance(run.init(), 0, 2)
+        found.append(sha256_of(state))
+        run.close()
+    assert found[0] == found[1]
+    first = jax.devices()
+    assert [part.device for part in run.parts] == [first[0], first[1], first[0]]
+    assert {x.device for x in jax.tree.leaves(state.seats[1])} == {first[1]}
+
+
+def test_a_population_has_parts_for_all_devices():
+    settings = TINY_DISCOVERY | dict(envs="catch:rows=4,columns=3", agents=3)
+    with devices.using(2), pytest.raises(UserError, match="a smaller --part makes more"):
+        DiscoveryRun.untraced(DiscoverConfig(**settings), LEARNED)
 
 
 @pytest.mark.parametrize(

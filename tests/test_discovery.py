@@ -305,7 +305,7 @@ def discovery(rule) -> DiscoveryRun:
     return DiscoveryRun.create(DiscoverConfig(**TINY), rule)
 
 
-PROGRAMS = ("_traced", "_compiled", "_replace", "_step_rule")
+PROGRAMS = ("_traced", "programs", "_step_rule")
 
 
 def same_programs(discovery: DiscoveryRun, **changes) -> DiscoveryRun:

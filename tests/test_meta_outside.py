@@ -97,7 +97,7 @@ def test_a_population_inside_and_outside_jax_stops_and_goes_on(mixed, tmp_path):
     folder = lifecycle.start(mixed, str(tmp_path / "run"))
     stop = iter([False, False, True])
     first = lifecycle.execute(mixed, folder, should_stop=lambda: next(stop))
-    assert first.done == 2 and not any(group.collectors for group in mixed.groups)
+    assert first.done == 2 and not any(part.group.collectors for part in mixed.parts)
     assert set(first.curve[-1]["returns"]) == set(mixed.config.env_names)
     assert first.curve[-1]["resets"] >= 2, "no agent was replaced"
     (note,) = mixed.notes(resumed=True)
@@ -116,7 +116,7 @@ def test_a_simulator_that_fails_ends_a_run_of_discovery_and_is_closed(mixed, mon
     monkeypatch.setattr(GymEnvs, "close", lambda self: closed.append(self))
     with pytest.raises(UserError, match="the glass is broken"):
         lifecycle.execute(mixed)
-    assert len(closed) == 2 and not mixed.groups[1].collectors
+    assert len(closed) == 2 and not mixed.parts[1].group.collectors
 
 
 def test_who_takes_another_place_remembers_nothing_of_its_episodes():

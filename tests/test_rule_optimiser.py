@@ -7,6 +7,7 @@ import pytest
 
 from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
+from etude.meta.discovery.parts import Sum
 from etude.meta.discovery.presets import PRESETS, resolve
 from etude.meta.discovery.rule_optimiser import RuleOptimiser, RuleUpdate
 from etude.meta.discovery.run import DiscoveryRun
@@ -27,11 +28,10 @@ def gradient(gamma: float, value_cost: float) -> LearnedDiscount:
 
 
 def test_the_rule_moves_along_the_mean_of_the_updates():
-    updates = [
-        RuleUpdate(gradient(1.0, 1.0), jnp.array(1)),
-        RuleUpdate(gradient(2.0, 2.0), jnp.array(3)),
-    ]
-    moved, state, size = optimiser().step(RULE, updates, None, 0.1)
+    total = Sum()
+    total.add(RuleUpdate(gradient(1.0, 1.0), jnp.array(1)))
+    total.add(RuleUpdate(gradient(2.0, 2.0), jnp.array(3)))
+    moved, state, size = optimiser().step(RULE, total.whole, None, 0.1)
     assert state is None
     for before, after in zip(jax.tree.leaves(RULE), jax.tree.leaves(moved), strict=True):
         np.testing.assert_allclose(before - after, 0.1 * 3.0 / 4, rtol=1e-3)
@@ -59,7 +59,7 @@ def test_one_adam_on_the_mean_of_the_gradients():
     for pair in zip(FIRST, SECOND, strict=True):
         parts = [one.contribution(gradient(g, 0.0), None, ALL)[0] for g in pair]
         total = jax.tree.map(jnp.add, *parts)
-        rule, state, size = one.step(rule, [RuleUpdate(total, jnp.array(2))], state, 0.1)
+        rule, state, size = one.step(rule, RuleUpdate(total, jnp.array(2)), state, 0.1)
         assert 0.0 < size < 0.11
     expected = adam([(a + b) / 2 for a, b in zip(FIRST, SECOND, strict=True)], 0.1)
     np.testing.assert_allclose(rule.gamma - RULE.gamma, expected, rtol=1e-5)
@@ -76,7 +76,7 @@ def test_an_adam_for_each_agent_and_the_mean_of_their_steps():
         ]
         states = [state for _, state in made]
         total = jax.tree.map(jnp.add, *(update for update, _ in made))
-        rule, _, _ = each.step(rule, [RuleUpdate(total, jnp.array(2))], None, 0.1)
+        rule, _, _ = each.step(rule, RuleUpdate(total, jnp.array(2)), None, 0.1)
     expected = (adam([*FIRST], 0.1) + adam([*SECOND], 0.1)) / 2
     np.testing.assert_allclose(rule.gamma - RULE.gamma, expected, rtol=1e-5)
 
@@ -88,16 +88,16 @@ def test_a_bad_gradient_adds_nothing_and_without_a_good_one_nothing_moves():
     one = optimiser(meta_average="gradients")
     part, _ = one.contribution(bad, None, ~ALL)
     shared = one.shared(RULE)
-    moved, after, size = one.step(RULE, [RuleUpdate(part, jnp.array(0))], shared, 0.1)
+    moved, after, size = one.step(RULE, RuleUpdate(part, jnp.array(0)), shared, 0.1)
     assert (moved.gamma, size, after[1].steps) == (RULE.gamma, 0.0, 0)
 
 
 def test_what_adam_sees_is_clipped():
     far, one = gradient(3.0, 4.0), optimiser(meta_average="gradients", meta_clip=0.5)
-    _, state, _ = one.step(RULE, [RuleUpdate(far, jnp.array(1))], one.shared(RULE), 0.1)
+    _, state, _ = one.step(RULE, RuleUpdate(far, jnp.array(1)), one.shared(RULE), 0.1)
     np.testing.assert_allclose(state[1].mu.gamma, 0.1 * 0.3, rtol=1e-6)
     free = optimiser(meta_average="gradients", meta_clip=0.0)
-    _, state, _ = free.step(RULE, [RuleUpdate(far, jnp.array(1))], free.shared(RULE), 0.1)
+    _, state, _ = free.step(RULE, RuleUpdate(far, jnp.array(1)), free.shared(RULE), 0.1)
     np.testing.assert_allclose(state[1].mu.gamma, 0.1 * 3.0, rtol=1e-6)
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from etude.core.optim import adam
     from etude.core.types import Rollout
     from etude.errors import UserError
+    from etude.placing.cluster import ClusterOptions
     from etude.rules import Rule
     from etude.training.config import TrainPlan, TrainRequest
     from etude.training.trained import TrainedAgent
@@ -35,6 +36,7 @@ run_small_programs_at_once()
 
 __all__ = [
     "Agent",
+    "ClusterOptions",
     "Compared",
     "Heads",
     "Learner",
@@ -72,6 +74,7 @@ _HOMES = {
     "core.rule": ("Rule",),
     "core.types": ("Rollout",),
     "errors": ("UserError",),
+    "placing.cluster": ("ClusterOptions",),
     "training.config": ("TrainPlan", "TrainRequest"),
     "training.trained": ("TrainedAgent",),
 }

@@ -20,9 +20,10 @@ from etude.meta.discovery.presets import resolve as resolve_discovery
 from etude.meta.discovery.run import DiscoverResult, DiscoveryRun
 from etude.meta.discovery.saved import read_config
 from etude.meta.online_run import training_run
+from etude.placing.cluster import ClusterOptions
 from etude.placing.devices import using
-from etude.placing.local import LocalPlaces
 from etude.placing.pace import Progress
+from etude.placing.places import places, working_on
 from etude.rules import Rule
 from etude.runs import lifecycle
 from etude.runs.estimates import forcing
@@ -93,8 +94,10 @@ def discover(
     from_: str | Rule | None = None,
     *,
     out: str | None = None,
+    cluster: ClusterOptions | None = None,
     trust: bool = False,
     force: bool = False,
+    devices: int | str = 1,
     on_record: OnRecord | None = None,
     on_checkpoint: OnCheckpoint | None = None,
     **settings: object,
@@ -106,8 +109,11 @@ def discover(
             those of the preset.
         from_: The rule to start from, or its name; by default a random one.
         out: Folder to keep the run in, as by `etude discover --out`.
+        cluster: The machines that work, if not this one: `etude.ClusterOptions("local")`, or with
+            the address of a Ray cluster.
         trust: Whether to import code that the file of a rule names.
         force: Whether to run what would take more memory than there is, or compile for very long.
+        devices: How many (or "all") of this process share out the parts of the population.
         on_record: Called with each record.
         on_checkpoint: Called with the folder after each checkpoint.
     """
@@ -115,9 +121,9 @@ def discover(
     named, made = (from_, None) if isinstance(from_, str) else (None, from_)
     asked = {name: x for name, x in dict(envs=envs, from_=named).items() if x is not None}
     config = resolve_discovery(asked | settings, "etude.discover").config
-    with plugins.trusting(trust), forcing(force):
+    with plugins.trusting(trust), forcing(force), using(devices):
         run = DiscoveryRun.create(config, made)
-    return _run(run, out, callbacks)
+    return _run(run.on((cluster or ClusterOptions()).require()), out, callbacks)
 
 
 def adapt(
@@ -164,6 +170,7 @@ def compare(
     out: str | None = None,
     resume: str | None = None,
     processes: int | None = None,
+    cluster: ClusterOptions | None = None,
     trust: bool = False,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     **settings: object,
@@ -177,22 +184,21 @@ def compare(
         out: Folder of the comparison, as by `etude compare --out`.
         resume: Continue the comparison in this folder, which has its own settings.
         processes: How many run at once; by default one per core.
+        cluster: The machines where they run, if not this one.
         trust: Whether to import code that a resumed folder or a file of environments names.
         on_progress: Told every second how far all of it is.
     """
     if resume is not None and settings:
         raise UserError("A comparison keeps its own settings when it goes on.")
-    places = LocalPlaces(processes)
-    with plugins.trusting(trust):
+    with working_on(cluster or ClusterOptions()), plugins.trusting(trust):
+        at = places(processes)
         if resume is not None:
             comparison, folder = comparing.reopen(resume)
         else:
             config = make_config(CompareConfig, "etude.compare", envs=envs, rules=rules, **settings)
             comparison = comparing.Comparison.planned(config)
             folder = comparing.start(comparison, out)
-        return Compared(
-            str(folder.path), comparing.execute(comparison, folder, places, on_progress)
-        )
+        return Compared(str(folder.path), comparing.execute(comparison, folder, at, on_progress))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,6 +221,7 @@ def tune(
     *,
     out: str | None = None,
     processes: int | None = None,
+    cluster: ClusterOptions | None = None,
     trust: bool = False,
     on_progress: Callable[[Record], None] = lambda record: None,
     **settings: object,
@@ -226,21 +233,23 @@ def tune(
         rule: The rule by its name; settings that follow are kept as they are.
         out: Folder of the search, as by `etude tune --out`.
         processes: How many trainings run at once; by default one per core.
+        cluster: The machines where they run, if not this one.
         trust: Whether to import code that the files of environments or of a rule name.
         on_progress: Told how many candidates are done (`updates`), in how many `steps`.
     """
     tuning.require_optuna()
-    places = LocalPlaces(processes)
-    config = make_config(TuneConfig, "etude.tune", env=env, rule=rule, **settings)
-    with plugins.trusting(trust):
+    with working_on(cluster or ClusterOptions()), plugins.trusting(trust):
+        at = places(processes)
+        config = make_config(TuneConfig, "etude.tune", env=env, rule=rule, **settings)
         folder = tuning.start(config, out)
-        return Tuned(str(folder.path), tuning.execute(config, folder, places, on_progress))
+        return Tuned(str(folder.path), tuning.execute(config, folder, at, on_progress))
 
 
 def resume(
     path: str,
     end: int | None = None,
     *,
+    cluster: ClusterOptions | None = None,
     trust: bool = False,
     force: bool = False,
     devices: int | str = 1,
@@ -251,6 +260,7 @@ def resume(
     Args:
         path: The run folder.
         end: A later end: the number of steps (of `discover`, meta-steps).
+        cluster: The machines that work, if it is a run of `discover` and not this one works.
         trust: Whether to import code that the folder names: an environment or a rule that is not
             Etude's.
         force: Whether to run what would take more memory than there is, or compile for very long.
@@ -259,6 +269,10 @@ def resume(
     """
     with forcing(force), using(devices):
         run, folder = reopen(path, end, trust=trust)
+    if cluster is not None:
+        if not isinstance(run, DiscoveryRun):
+            raise UserError(f"{path} is not a run of discovery, which is what a cluster works on.")
+        run = run.on(cluster.require())
     return lifecycle.execute(run, folder, **options)
 
 

@@ -72,6 +72,15 @@ def as_whole(text: str) -> int:
     return int(match[1]) * 10 ** int(match[2] or 0)
 
 
+def as_bytes(text: str) -> int:
+    """How much memory a text stands for: 8GB, 512 MB, 1.5GiB."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([kMGT]?)(i?)B", text.strip())
+    number = float(match[1]) if match else 0.0
+    if not match or not number:
+        raise UserError(f"Memory is given as 8GB or 500MB, not {shown(text)}.")
+    return int(number * (1024 if match[3] else 1000) ** " kMGT".index(match[2] or " "))
+
+
 Value = int | float | bool | tuple[int, ...] | str
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from etude import plugins
 from etude.cli.options import RunOptions, refuse_flags_but
 from etude.cli.streams import files_matter
+from etude.placing.cluster import ClusterOptions
 from etude.settings import Settings
 
 if TYPE_CHECKING:
@@ -47,9 +48,10 @@ class Asked:
         settings: Settings,
         about: str,
         origins: dict[str, str] | None = None,
+        cluster: ClusterOptions | None = None,
     ) -> None:
-        """Prints the plan of a run, or runs it. `origins`: where its settings come from, if not all
-        are flags, defaults, or those of the folder."""
+        """Prints the plan of a run, or runs it, on a cluster if there is one. `origins`: where its
+        settings come from, if not all are flags, defaults, or those of the folder."""
         from etude.cli.terminal import print_plan, say
 
         if self.options.dry_run:
@@ -66,7 +68,7 @@ class Asked:
         say(about)
         from etude.cli import running
 
-        running.run(kind, config, self.options, settings[self.end])
+        running.run(kind, config, self.options, settings[self.end], cluster)
 
     def _tell_if_finished(self, end: int) -> bool:
         """Whether the run in the folder is done up to this end: then nothing is compiled."""

@@ -26,6 +26,7 @@ from etude.cli.streams import files_matter
 from etude.cli.tuning import tune
 from etude.errors import UserError, did_you_mean, reason
 from etude.meta.discovery.config import DiscoverConfig
+from etude.placing.cluster import ClusterOptions
 from etude.settings import SEED_RANGE, Settings, is_seed
 from etude.text import count, printable
 from etude.training.config import TrainRequest
@@ -66,15 +67,22 @@ def train(
 def discover(
     discovery: Annotated[Flags, flags_of(DiscoverConfig(), lambda name: "a random rule")],
     run: Annotated[Flags, flags_of(SLOWER)],
+    machines: Annotated[Flags, flags_of(ClusterOptions(), lambda name: "")],
+    estimate: Annotated[bool, no_default("no")] = False,
 ) -> None:
     """Discover a rule: learn it by gradient descent through the learning of a population of agents.
 
     Use what was discovered with: etude train --rule DIR.
+
+    Args:
+        estimate: Measure each program for a few seconds, print how long all of it would take here
+            and on a cluster, then stop: nothing is written.
     """
     from etude import envs, rules
     from etude.meta.discovery.presets import resolve
     from etude.meta.discovery.saved import read_config
 
+    cluster = ClusterOptions(**machines.given).require()
     asked = Asked("discover", "meta_steps", discovery.given, run.given, SLOWER)
     if asked.folder is None:
         config, origins = resolve(asked.given)
@@ -84,11 +92,21 @@ def discover(
             rules.kind_named(config.from_)
     else:
         config, origins = read_config(asked.folder, asked.later_end), None
+    if estimate:
+        return _estimate(config, asked, cluster)
     about = (
         f"Discovering a rule on {config.envs_in_words}: {count(config.agents, 'agent')}, "
         f"{count(config.inner_updates, 'inner update')}, {count(config.meta_steps, 'meta-step')}."
     )
-    asked.show_or_run("discover", config, dataclasses.asdict(config), about, origins)
+    asked.show_or_run("discover", config, dataclasses.asdict(config), about, origins, cluster)
+
+
+def _estimate(config: DiscoverConfig, asked: Asked, cluster: ClusterOptions) -> None:
+    if asked.options.dry_run or asked.options.out is not None:
+        raise UserError("--estimate writes nothing: it does not go with --out or --dry-run.")
+    from etude.cli.estimating import estimate
+
+    estimate(config, cluster.workers, asked.options.force)
 
 
 @app.command

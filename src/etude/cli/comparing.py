@@ -10,11 +10,13 @@ from etude.cli.flags import Flags, flags_of
 from etude.cli.streams import files_matter
 from etude.comparing.config import CompareConfig
 from etude.errors import UserError
-from etude.settings import flag
+from etude.placing.cluster import ClusterOptions
+from etude.settings import Settings, flag
 from etude.text import count, duration
 
 if TYPE_CHECKING:
     from etude.comparing.run import Comparison
+    from etude.placing.job import Places
     from etude.placing.pace import Progress
     from etude.runs.folder import RunFolder
 
@@ -42,24 +44,30 @@ class CompareOptions:
 def compare(
     comparison: Annotated[Flags, flags_of(CompareConfig())],
     run: Annotated[Flags, flags_of(CompareOptions(), lambda name: "")],
+    machines: Annotated[Flags, flags_of(ClusterOptions(), lambda name: "")],
 ) -> None:
     """Compare rules: train agents under each in each environment, all at the same budget."""
     options = CompareOptions(**run.given)
     if options.resume is not None and (named := [*comparison.given, *run.given.keys() & {"out"}]):
         raise UserError(f"A comparison keeps its own settings: not {flag(named[0])} here.")
     trust_named(options.trust, comparison.given)
-    from etude.comparing.run import Comparison, reopen
-    from etude.placing.local import LocalPlaces
+    from etude.placing.places import places, working_on
 
-    places = LocalPlaces(options.processes)
+    with working_on(ClusterOptions(**machines.given)):
+        _compare(comparison.given, options, places(options.processes))
+
+
+def _compare(given: Settings, options: CompareOptions, at: "Places") -> None:
+    from etude.comparing.run import Comparison, reopen
+
     if options.resume is None:
-        planned, folder = Comparison.planned(CompareConfig(**comparison.given)), None
+        planned, folder = Comparison.planned(CompareConfig(**given)), None
     else:
         planned, folder = reopen(options.resume)
     if options.dry_run:
         return _show_plan(planned, new=folder is None)
     files_matter()
-    _run(planned, folder, options.out, places)
+    _run(planned, folder, options.out, at)
 
 
 def _show_plan(planned: "Comparison", new: bool) -> None:
@@ -99,7 +107,7 @@ def _about(planned: "Comparison") -> str:
     return f"Comparing {number}: {count(config.seeds, 'seed')}, {budget}."
 
 
-def _run(planned: "Comparison", folder: "RunFolder | None", out: str | None, places) -> None:
+def _run(planned: "Comparison", folder: "RunFolder | None", out: str | None, at: "Places") -> None:
     from etude import stopping
     from etude.cli.terminal import print_comparison, say
     from etude.comparing.run import execute, start
@@ -111,7 +119,7 @@ def _run(planned: "Comparison", folder: "RunFolder | None", out: str | None, pla
     told = f"Stopped; what was trained is kept. Go on with: etude compare --resume {folder.path}"
     progress = CellProgress()
     with stopping.telling(say, told), stopping.last_duty(progress.stop), progress:
-        summary = execute(planned, folder, places, progress)
+        summary = execute(planned, folder, at, progress)
     print_comparison(summary, folder)
     if summary["failed"]:
         sys.exit(1)

@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 
 from etude.errors import UserError
+from etude.placing.cluster import ClusterOptions
 from etude.settings import flag
 from etude.stopping import GRACE
 
@@ -54,7 +55,7 @@ class RunOptions:
 
 
 OF_THE_COMMAND = {"resume", "dry_run", "checkpoint_seconds", "grace", "trust", *LOGGERS}
-OF_THE_COMMAND |= {"processes", "force", "devices"}
+OF_THE_COMMAND |= {"processes", "force", "devices", *vars(ClusterOptions())}
 """Those that say nothing about the run itself."""
 
 

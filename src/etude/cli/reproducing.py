@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from etude.cli.flags import no_default
+from etude.cli.flags import Flags, flags_of, no_default
 from etude.cli.numbers import Whole
 from etude.cli.streams import files_matter
 from etude.errors import UserError, did_you_mean, disk_errors
+from etude.placing.cluster import ClusterOptions
 from etude.settings import TUNING_SEEDS
 from etude.text import duration
 
@@ -29,6 +30,8 @@ def reproduce(
     all_: Annotated[bool, tyro.conf.arg(name="all", help_behavior_hint="")] = False,
     summary: Annotated[bool, no_default("no")] = False,
     list_: Annotated[bool, tyro.conf.arg(name="list", help_behavior_hint="")] = False,
+    *,
+    machines: Annotated[Flags, flags_of(ClusterOptions(), lambda name: "")],
 ) -> None:
     """Rerun a published experiment: its figure, and a verdict on each of its claims.
 
@@ -62,9 +65,12 @@ def reproduce(
         raise UserError("--all makes a folder for each experiment: --out cannot name them.")
     named = list(EXPERIMENTS) if all_ else [name]
     asked = {x: _options(x, quick, full and not all_, seeds, seed) for x in named}
+    from etude.placing.places import working_on
+
     files_matter()
-    for name, options in asked.items():
-        _run(name, options, out, results)
+    with working_on(ClusterOptions(**machines.given)):
+        for name, options in asked.items():
+            _run(name, options, out, results)
 
 
 def _options(name: str, quick: bool, full: bool, seeds: int | None, seed: int | None) -> "Options":

@@ -15,8 +15,11 @@ from etude.cli.progress import ProgressReport
 from etude.cli.terminal import PRINT, out, print_scores, say
 from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
+from etude.meta.discovery.run import DiscoveryRun
 from etude.meta.discovery.start import start_maker
 from etude.placing import devices
+from etude.placing.cluster import ClusterOptions
+from etude.placing.rays import connected
 from etude.runs import estimates
 from etude.runs.folder import RunFolder
 from etude.runs.lifecycle import execute, start
@@ -29,14 +32,28 @@ from etude.training.config import TrainPlan
 Made = TypeVar("Made")
 
 
-def run(kind: str, config: object, options: RunOptions, end: int | None) -> None:
-    """A new run, or the one in a folder that goes on to `end`."""
-    with estimates.forcing(options.force), devices.using(options.devices):
-        if options.resume is None:
-            run = kinds.class_called(kind).create(config)
-            folder = start(run, options.out, command_line())
-        else:
-            run, folder = reopen(options.resume, end)
+def run(
+    kind: str,
+    config: object,
+    options: RunOptions,
+    end: int | None,
+    cluster: ClusterOptions | None = None,
+) -> None:
+    """A new run, or the one in a folder that goes on to `end`; on a cluster if there is one."""
+    with connected(cluster or ClusterOptions()):  # first: it may be a long way to a mistake there
+        with estimates.forcing(options.force), devices.using(options.devices):
+            if options.resume is None:
+                run = kinds.class_called(kind).create(config)
+                folder = start(run, options.out, command_line())
+            else:
+                run, folder = reopen(options.resume, end)
+        if isinstance(run, DiscoveryRun) and cluster is not None:
+            run = run.on(cluster, say)
+        _watched(run, folder, options)
+
+
+def _watched(run: Run, folder: RunFolder, options: RunOptions) -> None:
+    """To its end, or until it is stopped."""
     say(f"Run folder: {folder.path}")
     for note in run.notes(resumed=options.resume is not None):
         say(note)

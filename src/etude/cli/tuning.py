@@ -7,12 +7,13 @@ from etude import plugins
 from etude.cli.flags import Flags, flags_of
 from etude.cli.options import refuse_flags_but
 from etude.cli.streams import files_matter
-from etude.settings import as_text, split_spec
+from etude.placing.cluster import ClusterOptions
+from etude.settings import Settings, as_text, split_spec
 from etude.text import count, duration, figure
 from etude.tuning.config import TuneConfig
 
 if TYPE_CHECKING:
-    from etude.placing.local import LocalPlaces
+    from etude.placing.job import Places
     from etude.runs.folder import Record, RunFolder
 
 # As in `commands.py`: what needs JAX, NumPy or tables is imported late.
@@ -38,6 +39,7 @@ class TuneOptions:
 def tune(
     search: Annotated[Flags, flags_of(TuneConfig())],
     run: Annotated[Flags, flags_of(TuneOptions(), lambda name: "")],
+    machines: Annotated[Flags, flags_of(ClusterOptions(), lambda name: "")],
 ) -> None:
     """Search for settings of training and of a rule, on seeds that nothing else is shown on.
 
@@ -49,19 +51,25 @@ def tune(
     plugins.name_modules(search.given)
     if options.trust:
         plugins.trust_files()
-    from etude.placing.local import LocalPlaces
-    from etude.tuning.run import reopen, require_optuna
+    from etude.placing.places import places, working_on
+    from etude.tuning.run import require_optuna
 
     require_optuna()
-    places = LocalPlaces(options.processes)
+    with working_on(ClusterOptions(**machines.given)):
+        _tune(search.given, options, places(options.processes))
+
+
+def _tune(given: Settings, options: TuneOptions, at: "Places") -> None:
+    from etude.tuning.run import reopen
+
     if options.resume is None:
-        config, folder = TuneConfig(**search.given), None
+        config, folder = TuneConfig(**given), None
     else:
-        config, folder = reopen(options.resume, search.given.get("trials"))
+        config, folder = reopen(options.resume, given.get("trials"))
     if options.dry_run:
         return _show_plan(config)
     files_matter()
-    _run(config, folder, options.out, places)
+    _run(config, folder, options.out, at)
 
 
 def _show_plan(config: TuneConfig) -> None:
@@ -82,9 +90,7 @@ def _about(config: TuneConfig) -> str:
     return f"Tuning {config.rule} on {named}: {count(config.trials, 'trial')} of {budget}."
 
 
-def _run(
-    config: TuneConfig, folder: "RunFolder | None", out: str | None, places: "LocalPlaces"
-) -> None:
+def _run(config: TuneConfig, folder: "RunFolder | None", out: str | None, at: "Places") -> None:
     from etude import stopping
     from etude.cli.progress import ProgressReport
     from etude.cli.terminal import out as console
@@ -108,7 +114,7 @@ def _run(
     progress = ProgressReport(console, "Tuning", total, describe)
     told = f"Stopped; what was trained is kept. Go on with: etude tune --resume {folder.path}"
     with stopping.telling(say, told), stopping.last_duty(progress.stop), progress:
-        summary = execute(config, folder, places, progress)
+        summary = execute(config, folder, at, progress)
     _print_found(config, summary, folder)
 
 

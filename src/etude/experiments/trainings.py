@@ -21,8 +21,8 @@ from etude.adaptation.run import AdaptRun, kept_policies
 from etude.errors import UserError
 from etude.experiments.base import APART, Say
 from etude.placing.job import Job
-from etude.placing.local import LocalPlaces
 from etude.placing.pace import Progress
+from etude.placing.places import places
 from etude.placing.running import run_jobs
 from etude.runs.figures import column
 from etude.runs.folder import CONFIG, RunFolder
@@ -162,7 +162,7 @@ def _run_all(trainings: list[Training], say: Say) -> None:
 
     run_jobs(
         [training.job for training in trainings],
-        LocalPlaces(),
+        places(),
         before_each=require_same_code,
         report=tell,
         report_every=SAY_EVERY,

@@ -1,6 +1,6 @@
 """Several devices in one process.
 
-What is computed for each of many agents is shared out in parts of equal size. All parts run as the
+What is computed for each of many agents is shared out in parts. Parts of the same size run as the
 same program for one device, each device its own parts, so that no bit depends on how many devices
 there are. (XLA compiles a program for several devices otherwise than one for one.)
 
@@ -54,9 +54,13 @@ def _checked(devices: int | str) -> int:
     return number
 
 
+def in_use() -> list[jax.Device]:
+    return jax.local_devices()[: _NUMBER.get()]
+
+
 def mesh() -> Mesh:
     """The devices in use, along one axis."""
-    return Mesh(np.array(jax.local_devices()[: _NUMBER.get()]), (AXIS,))
+    return Mesh(np.array(in_use()), (AXIS,))
 
 
 def along(mesh: Mesh, axis: int | None) -> NamedSharding:

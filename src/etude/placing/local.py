@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,21 +40,26 @@ class LocalPlaces:
         return len(self._cores)
 
     def start(self, job: Job, place: int) -> "LocalProcess":
-        pinned = ",".join(map(str, self._cores[place]))
-        # -P: whatever lies in the folder that the user stands in is not imported for that.
-        command = [sys.executable, "-P", "-m", CHILD, pinned, str(os.getpid()), *job.command]
-        with (
-            disk_errors(f"Cannot start a process for {job.folder}"),
-            open_inside(job.folder / LOG, os.O_WRONLY | os.O_APPEND) as log,
-        ):
-            begins = log.seek(0, os.SEEK_END)
-            # Ctrl-C is for us: it reaches them through `ask_to_stop`, once.
-            streams: Settings = dict(stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-            process = subprocess.Popen(command, start_new_session=True, **streams)
-        return LocalProcess(process, job.folder / LOG, begins)
+        return start_process(job.command, job.folder, self._cores[place])
 
 
 CHILD = "etude.placing.child"
+
+
+def start_process(command: Sequence[str], folder: Path, own: Sequence[int]) -> "LocalProcess":
+    """An `etude` command with cores of its own; what it prints goes to `LOG` in the folder."""
+    pinned = ",".join(map(str, own))
+    # -P: whatever lies in the folder that the user stands in is not imported for that.
+    words = [sys.executable, "-P", "-m", CHILD, pinned, str(os.getpid()), *command]
+    with (
+        disk_errors(f"Cannot start a process for {folder}"),
+        open_inside(folder / LOG, os.O_WRONLY | os.O_APPEND) as log,
+    ):
+        begins = log.seek(0, os.SEEK_END)
+        # Ctrl-C is for us: it reaches them through `ask_to_stop`, once.
+        streams: Settings = dict(stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(words, start_new_session=True, **streams)
+    return LocalProcess(process, folder / LOG, begins)
 
 
 class LocalProcess:
@@ -65,6 +71,10 @@ class LocalProcess:
 
     def exit_code(self) -> int | None:
         return self._process.poll()
+
+    def wait(self) -> int:
+        """Its exit code, when it has ended."""
+        return self._process.wait()
 
     def last_words(self) -> str:
         with suppress(OSError), self._log.open("rb") as log:

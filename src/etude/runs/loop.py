@@ -113,6 +113,7 @@ def _save(
     run: Run[State, Found], folder: RunFolder | None, state: State, done: int, seconds: float
 ) -> None:
     """Keeps the state if there is a folder; bad numbers are an error with or without one."""
+    state = run.gathered(state)
     for name, x in to_arrays(run.learned(state)).items():
         if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
             raise UserError(

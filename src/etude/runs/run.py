@@ -142,6 +142,10 @@ class Run(abc.ABC, Generic[State, Found]):
     def learned(self, state: State) -> PyTree:
         """The part of the state that must be finite to be worth keeping."""
 
+    def gathered(self, state: State) -> State:
+        """All of the state, where some of it lives outside this process."""
+        return state
+
     def before_saving(self, state: State, folder: RunFolder) -> None:
         """Writes whatever else belongs beside a checkpoint that is about to be written, so that no
         checkpoint is ever without it; by default nothing."""

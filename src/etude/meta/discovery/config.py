@@ -8,7 +8,8 @@ from etude.core.config import ConvKind, Memory
 from etude.errors import UserError
 from etude.meta.config import Collect, EstimatorKind, Recording, Shaping
 from etude.meta.discovery.life_ranges import Lives
-from etude.settings import check, is_count, require, split_specs
+from etude.settings import as_bytes, check, is_count, require, split_specs
+from etude.text import count
 from etude.training.config import TrainPlan, require_memory
 from etude.training.presets import BASE
 
@@ -30,6 +31,12 @@ class DiscoverConfig:
     outside (gym/CartPole-v1)."""
     agents: int = 8
     """Agents in the population, assigned to the environments in turn."""
+    part: tuple[int, ...] = ()
+    """Agents of an environment that run as one program and are placed together: one number for all
+    environments, or one for each. Without any, all of an environment."""
+    memory_limit: str = ""
+    """Memory that the population may take in one process, as 8GB: parts (--part) are as large as
+    fits, by the compiler's own figures. Without any, as much as it takes."""
     lives: str = ""
     """Ranges in which lives differ, log-uniform: learning_rate=1e-3..1e-2 and entropy=1e-3..0.1,
     drawn with each life; batch=16..64 and width=32..128 (of each layer of --torso), drawn for each
@@ -149,7 +156,7 @@ class DiscoverConfig:
     mixed_mode: bool = True
     """Whether inner gradients are differentiated forward over reverse, which is cheaper."""
 
-    workers: int = 0
+    env_workers: int = 0
     """Processes that run a simulator outside JAX, for training and for validation each; 0 runs it
     in this one."""
     step_timeout: float = 60.0
@@ -177,12 +184,12 @@ class DiscoverConfig:
             channels="conv",
             positive="learning_rate meta_learning_rate value_learning_rate step_timeout "
             "es_deviation",
-            whole="workers stride",
+            whole="env_workers stride",
             share="value_discount value_lambda",
             cost="meta_entropy_cost meta_clip check_every",
         )
         require(self, "torso value_torso", lambda x: x and is_count(x), "positive")
-        require(self, "budgets", is_count, "positive")
+        require(self, "budgets part", is_count, "positive")
         require_memory(self.memory, vars(self))
         if self.from_ is not None and self.size != DiscoverConfig.size:
             raise UserError(f"--size is for a random rule: {self.from_} has a size of its own.")
@@ -207,6 +214,17 @@ class DiscoverConfig:
         if self.agents < len(self.env_names):
             raise UserError(
                 f"--agents must be at least {len(self.env_names)}, one for each environment."
+            )
+
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        if self.memory_limit:
+            as_bytes(self.memory_limit)
+        if len(self.part) not in (0, 1, number := len(self.env_names)):
+            raise UserError(
+                f"--part has {len(self.part)} numbers: there should be one, or one for each of "
+                f"{count(number, 'environment')}."
             )
 
     def _check_stride(self) -> None:
@@ -237,6 +255,10 @@ class DiscoverConfig:
     def env_names(self) -> list[str]:
         return split_specs(self.envs)
 
+    def part_of(self, env: int) -> int:
+        """How many agents of an environment, given by its number, run as one program; 0: all."""
+        return self.part[env % len(self.part)] if self.part else 0
+
     @property
     def distinct_envs(self) -> list[str]:
         return list(dict.fromkeys(self.env_names))
@@ -253,7 +275,7 @@ class DiscoverConfig:
     def training(self, env: str) -> TrainPlan:
         """How an agent of the population learns, as the plan of a training run."""
         own = dict(env=env, rule="discovered", log_every=1)
-        outside = dict(lag=0, workers=self.workers, step_timeout=self.step_timeout)
+        outside = dict(lag=0, workers=self.env_workers, step_timeout=self.step_timeout)
         return TrainPlan.of(BASE | self.suggested | own | outside)
 
     @property

@@ -53,14 +53,21 @@ def draw_task(family: TaskDistribution, key: PRNGKeyArray) -> PyTree[Array]:
 
 
 def shapes_of(tasks: Sequence[Task], config: DiscoverConfig) -> list[tuple[Task, DiscoverConfig]]:
-    """The environments of the population, each with the settings of its agents: what changes the
-    shapes of arrays is drawn once, for all of them. What is there several times is numbered."""
-    names, found = [task.name for task in tasks], []
-    for i, task in enumerate(tasks):
-        if names.count(task.name) > 1:
-            task = dataclasses.replace(task, name=f"{task.name} #{1 + names[:i].count(task.name)}")
-        found.append((task, _with_shapes(config, random.Random(f"{config.seed} {i}"))))
-    return found
+    """The environments of the population, each with the settings of its agents."""
+    names = [task.name for task in tasks]
+    return [shape_of(task, names, i, config) for i, task in enumerate(tasks)]
+
+
+def shape_of(
+    task: Task, names: Sequence[str], env: int, config: DiscoverConfig
+) -> tuple[Task, DiscoverConfig]:
+    """The environment of that number among all `names`, with the settings of its agents: what
+    changes the shapes of arrays is drawn once, for all of them. What is there several times is
+    numbered."""
+    if names.count(task.name) > 1:
+        number = 1 + names[:env].count(task.name)
+        task = dataclasses.replace(task, name=f"{task.name} #{number}")
+    return task, _with_shapes(config, random.Random(f"{config.seed} {env}"))
 
 
 def _with_shapes(config: DiscoverConfig, drawn: random.Random) -> DiscoverConfig:

@@ -65,20 +65,18 @@ class RuleOptimiser:
     def step(
         self,
         rule: Rule,
-        updates: list[RuleUpdate],
+        update: RuleUpdate,
         state: PyTree[Array],
         learning_rate: Float[Array, ""] | float,
     ) -> tuple[Rule, PyTree[Array], Float[Array, ""]]:
         """The rule after a step along the mean over all agents, the state of the Adam that they
         share, and the norm of the step."""
-        agents = jnp.sum(jnp.stack([u.agents for u in updates]))
+        agents = update.agents
         share = 1.0 / jnp.maximum(agents, 1)
-        direction = jax.tree.map(
-            lambda *totals: share.astype(totals[0].dtype) * sum(totals), *(u.total for u in updates)
-        )
+        direction = jax.tree.map(lambda total: share.astype(total.dtype) * total, update.total)
         if self.average == "gradients":
             some, nothing = agents > 0, jax.tree.map(jnp.zeros_like, direction)
-            update, after = self.adam.update(direction, state)
-            direction, state = choose(some, update, nothing), choose(some, after, state)
+            step, after = self.adam.update(direction, state)
+            direction, state = choose(some, step, nothing), choose(some, after, state)
         moved = jax.tree.map(lambda x: (learning_rate * x).astype(x.dtype), direction)
         return jax.tree.map(jnp.subtract, rule, moved), state, norm(moved)

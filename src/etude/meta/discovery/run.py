@@ -1,6 +1,7 @@
 """A discovery run from start to end: the population, the rule that learns, checks, the folder."""
 
 import dataclasses
+import logging
 from collections.abc import Callable
 from functools import cached_property
 from typing import ClassVar
@@ -14,20 +15,25 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from etude import envs, rules
 from etude.core.torso import image_notes
-from etude.core.types import Metrics
 from etude.errors import UserError
 from etude.meta.discovery.check import Check, Outcomes, score
+from etude.meta.discovery.cluster.driver import OnCluster
 from etude.meta.discovery.config import DiscoverConfig
+from etude.meta.discovery.fitting import Fitting
 from etude.meta.discovery.lives import shapes_of
-from etude.meta.discovery.population import Group, HostGroup
+from etude.meta.discovery.parts import Likeness, Part, Programs, is_outside, parts_of
+from etude.meta.discovery.placement import InProcess, Placement, Seats
+from etude.meta.discovery.population import Group
 from etude.meta.discovery.report import describe, plot_discovery
 from etude.meta.discovery.rule_optimiser import RuleOptimiser
 from etude.meta.discovery.saved import read_config
-from etude.meta.discovery.seats import Seat
 from etude.meta.discovery.start import start_maker
+from etude.placing.cluster import ClusterOptions
+from etude.placing.local import cores
 from etude.rules import Rule
 from etude.runs.folder import RunFolder
 from etude.runs.run import Outcome, Record, Result, Run
+from etude.settings import as_bytes
 from etude.training.host_run import HostRun
 
 
@@ -35,8 +41,8 @@ class DiscoveryState(eqx.Module):
     """All that a run must not lose: this tree is the checkpoint."""
 
     rule: Rule
-    seats: tuple[Seat, ...]
-    """One tree per environment, with its agents along the first axis."""
+    seats: Seats
+    """None while they live elsewhere (see `Placement.gathered`); all are in the checkpoint."""
     best: Rule
     """The rule with the best check so far; the one that the run starts from competes."""
     best_score: Float[Array, ""]
@@ -72,8 +78,12 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
 
     config: DiscoverConfig
     start: Rule
-    groups: tuple[Group, ...]
+    parts: tuple[Part, ...]
     check: Check | None
+    cluster: ClusterOptions = ClusterOptions()
+    """Where agents live: in this process, unless it names a cluster."""
+    tell: Callable[[str], None] = logging.getLogger("etude").warning
+    """What happens to the cluster's workers is told so."""
 
     @classmethod
     def untraced(cls, config: DiscoverConfig, start: Rule | None = None) -> "DiscoveryRun":
@@ -95,12 +105,31 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
                 "--estimator es perturbs all of a rule."
             )
         check = Check([*tasks.values()], config) if config.check_every else None
-        return cls(config, start, groups, check)
+        return cls(config, start, parts_of(groups, config), check)
+
+    @classmethod
+    def create(cls, config: DiscoverConfig, start: Rule | None = None) -> "DiscoveryRun":
+        if config.memory_limit and not config.part:
+            ones = super().create(dataclasses.replace(config, part=(1,)), start)
+            sizes = Fitting(config, ones.start, ones.parts).sizes()
+            config, start = dataclasses.replace(config, part=sizes), ones.start
+        return super().create(config, start)
 
     @classmethod
     def reopened(cls, folder: RunFolder, end: int | None = None) -> "DiscoveryRun":
         config = read_config(folder, end)
         return cls.create(config, rules.load_kept(folder, rules.START_FILE))
+
+    def on(
+        self, cluster: ClusterOptions, tell: Callable[[str], None] | None = None
+    ) -> "DiscoveryRun":
+        """The same run where a cluster works, if there is one; not what is saved, only where it is
+        computed."""
+        if cluster.cluster is not None and self.parts[0].device is not None:
+            raise UserError("--devices are of this process: a cluster's workers ask for GPUs.")
+        other = dataclasses.replace(self, cluster=cluster, tell=tell or self.tell)
+        vars(other)["programs"] = self.programs  # what is traced stays traced
+        return other
 
     # --- What the loop asks ----------------------------------------------------------------------
 
@@ -156,8 +185,9 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     def _steps(self, played: dict[str, dict[str, np.ndarray]], done: int) -> int:
         """Environment steps of all agents that there were."""
         steps = 0
-        for group, seats in self._seating:
+        for group in {part.place.env: part.group for part in self.parts}.values():
             last = jax.tree.map(lambda x: x[-1], played[group.task.name])
+            seats = len(last["resets"])
             born = seats + int(np.sum(last["resets"] - last["over"]))  # and played since
             steps += seats * done * group.steps_per_meta_step + born * group.steps_of_newborns
         return steps
@@ -186,9 +216,10 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         self.draw(folder)
 
     def notes(self, resumed: bool = False) -> list[str]:
-        outside = [x.task.name for x in self.groups if isinstance(x, HostGroup)] if resumed else []
-        tasks = [x.task for x in self.groups]
+        tasks = {part.place.env: part.group.task for part in self.parts}.values()
         notes = [note for task in tasks for note in image_notes(task.name, task.observation)]
+        hosts = (part.group.task.name for part in self.parts if is_outside(part))
+        outside = list(dict.fromkeys(hosts)) if resumed else []
         notes += [HostRun.resumed_note.format(env=name) for name in outside]
         if self.config.ranges.entropy and not self.start.weighs_entropy:
             notes.append(
@@ -198,7 +229,8 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         return notes
 
     def describe(self, record: Record) -> str:
-        return describe(record, self.updates)
+        standing = self.placement.standing
+        return describe(record, self.updates) + (f" · {standing}" if standing else "")
 
     def draw(self, folder: RunFolder) -> None:
         plot_discovery(folder.metrics(), folder.path / "discovery.png")
@@ -235,23 +267,13 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
 
     # --- One meta-step ---------------------------------------------------------------------------
 
-    @property
-    def _seating(self) -> list[tuple[Group, int]]:
-        """How many agents each environment has."""
-        share, rest = divmod(self.config.agents, len(self.groups))
-        return [(group, share + (i < rest)) for i, group in enumerate(self.groups)]
-
     def _init(self) -> DiscoveryState:
-        root = jax.random.key(self.config.seed)
-        seats = []
-        for i, (group, number) in enumerate(self._seating):
-            keys = jax.random.split(jax.random.fold_in(root, i), number)
-            seats.append(jax.vmap(group.new_seat, in_axes=(None, 0))(self.start, keys))
+        seats = tuple(part.new_seats(self.start, self.config.seed) for part in self.parts)
         rule, best = (jax.tree.map(jnp.copy, self.start) for _ in range(2))
         best_step, barren = (jnp.zeros((), jnp.int32) for _ in range(2))
         return DiscoveryState(
             rule=rule,
-            seats=tuple(seats),
+            seats=seats,
             best=best,
             best_score=jnp.asarray(-jnp.inf),
             best_step=best_step,
@@ -259,19 +281,29 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
             optimiser_state=self._rule_optimiser.shared(self.start),
         )
 
-    def _lower(self) -> list[dict[str, Lowered]]:
-        seats = self.shapes().seats
-        return [
-            group.lower(self.start, shape) for group, shape in zip(self.groups, seats, strict=True)
-        ]
-
-    def close(self) -> None:
-        for group in self.groups:
-            group.close()
+    @cached_property
+    def programs(self) -> Programs:
+        return Programs(self.start)
 
     @cached_property
-    def _replace(self) -> list[Callable[..., Seat]]:
-        return [jax.jit(group.replace, donate_argnums=1) for group in self.groups]
+    def placement(self) -> Placement:
+        if self.cluster.cluster is not None:
+            return OnCluster(self.config, self.start, self.parts, self.cluster, self.tell)
+        limited = as_bytes(self.config.memory_limit) if self.config.memory_limit else None
+        threads = max(len(cores()), len({part.device for part in self.parts}))
+        return InProcess(self.parts, self.programs, threads, limited)
+
+    def _lower(self) -> dict[Likeness, dict[str, Lowered]]:
+        return {part.likeness: self.programs.traced(part) for part in self.parts}
+
+    def prepare(self) -> None:
+        self.placement.prepare()
+
+    def close(self) -> None:
+        self.placement.close()
+
+    def gathered(self, state: DiscoveryState) -> DiscoveryState:
+        return dataclasses.replace(state, seats=self.placement.gathered(state.seats))
 
     @property
     def _rule_optimiser(self) -> RuleOptimiser:
@@ -286,22 +318,13 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     ) -> tuple[DiscoveryState, dict[str, PyTree]]:
         """The state after a meta-step; what was played by environment, and how far the rule
         moved."""
-        updates, after, played = [], [], dict[str, Metrics]()
-        groups = zip(self.groups, self._compiled, self._replace, state.seats, strict=True)
-        for group, programs, replace, seats in groups:
-            update, seats, logged = group.meta_step(programs, state.rule, seats)
-            if jnp.any(logged["over"]):
-                seats = replace(state.rule, seats, logged["over"])
-                group.replaced(logged["over"])
-            updates.append(update)
-            after.append(seats)
-            played[group.task.name] = logged
+        update, seats, played = self.placement.step(state.rule, state.seats)
         rule, optimiser_state, moved = self._step_rule(
-            state.rule, updates, state.optimiser_state, learning_rate
+            state.rule, update, state.optimiser_state, learning_rate
         )
-        barren = jnp.where(sum(u.agents for u in updates) > 0, 0, state.barren + 1)
+        barren = jnp.where(update.agents > 0, 0, state.barren + 1)
         state = dataclasses.replace(
-            state, rule=rule, seats=tuple(after), barren=barren, optimiser_state=optimiser_state
+            state, rule=rule, seats=seats, barren=barren, optimiser_state=optimiser_state
         )
         return state, {"played": played, "moved": moved}
 

@@ -14,6 +14,8 @@ def read_config(folder: RunFolder, meta_steps: int | None = None) -> DiscoverCon
     saved = {k: v for k, v in folder.settings().items() if v is not None}
     if saved.get("memory") in get_args(Recording):  # what `record` was once called
         saved["record"] = saved.pop("memory")
+    if "workers" in saved:  # what `env_workers` was once called
+        saved["env_workers"] = saved.pop("workers")
     useless = ("size",) if "from_" in saved else ()
     if saved.get("memory", "none") == "none":
         useless += ("memory_size", "memory_gate")

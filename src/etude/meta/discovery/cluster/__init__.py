@@ -1,0 +1,1 @@
+"""A population whose parts live on the workers of a cluster."""
