@@ -13,6 +13,7 @@ import os
 import random
 import sys
 import tempfile
+import threading
 import time
 import tracemalloc
 import warnings
@@ -182,11 +183,14 @@ class Watch:
     def __init__(self) -> None:
         self.allowed: Path | None = None
         self.seen: list[str] = []
+        self.others: set[int | None] = set()
+        """Threads that some test has left behind."""
         sys.addaudithook(self._hear)  # there is no taking it back
 
     @contextmanager
     def over(self, folder: Path) -> Iterator[list[str]]:
         self.allowed, self.seen = folder, []
+        self.others = {x.ident for x in threading.enumerate()} - {threading.get_ident()}
         try:
             yield self.seen
         finally:
@@ -195,6 +199,8 @@ class Watch:
     def _hear(self, event: str, arguments: tuple) -> None:
         checker = event == "import" and str(arguments[0]).startswith("beartype.")
         if self.allowed is None or checker:  # which imports its error messages late
+            return
+        if threading.get_ident() in self.others:
             return
         started = event in ("import", "os.system", "os.exec", "os.posix_spawn", "subprocess.Popen")
         if started or event.startswith(("socket.", "shutil.", "ctypes.dlopen", "pickle.")):
