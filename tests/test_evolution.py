@@ -170,7 +170,7 @@ def test_every_estimator_finds_the_optimum(name):
         params, state = carry
         result = estimated(ESTIMATORS[name], params, key)
         update = RuleUpdate(result.gradient, jnp.ones((), jnp.int32))
-        params, state, _ = optimiser.step(params, [update], state, 0.03)
+        params, state, _ = optimiser.step(params, update, state, 0.03)
         return (params, state), result.metrics["meta_loss"]
 
     keys = jax.random.split(jax.random.key(0), 300)
