@@ -16,7 +16,7 @@ from etude.core.optim import AdamState
 from etude.core.types import Rollout
 from etude.envs import make
 from etude.errors import UserError
-from etude.meta.discovery.check import Check, Outcome, score
+from etude.meta.discovery.check import Check, Outcome, area, score
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.population import Group, rewards_of
 from etude.meta.discovery.report import describe
@@ -236,6 +236,9 @@ def test_a_list_of_environments():
         (dict(from_="metagrad:per_state=true", envs="catch,bandit"), "observations of one form"),
         (dict(conv=(4,), held_out="bandit", check_every=1, from_="metagrad"), "torso needs"),
         (dict(from_="nowhere"), "There is no rule"),
+        (dict(select_on="catch"), "--select-on needs checks"),
+        (dict(select_on="bandit", held_out="bandit", check_every=1), "which --held-out names too"),
+        (dict(select_on="gym/CartPole-v1", check_every=1), "is for environments in JAX"),
         (dict(from_="disco103", size="paper"), "--size is for a random rule"),
         (dict(memory_gate=True), "--memory-gate is for agents with memory"),
         (dict(inner_updates=0), "inner_updates must be"),
@@ -262,6 +265,22 @@ def test_the_score_is_0_for_an_untrained_agent_and_1_for_the_baseline():
 def test_no_environment_outweighs_the_others_because_its_baseline_does_not_learn():
     baseline, floor = outcomes(a=[4], b=[0]), outcomes(a=[2], b=[0])
     assert score(outcomes(a=[2], b=[0.01]), baseline, floor, ["a", "b"]) == pytest.approx(0.05)
+
+
+def test_areas_are_means_over_updates_and_what_is_not_known_goes_on():
+    episodes = np.array([[0, 2, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]])
+    total = np.array([[0.0, 2.0, 0.0, 5.0], [0.0] * 4, [1.0, 2.0, 3.0, 4.0]])
+    np.testing.assert_array_equal(area(episodes, total), [2.0, np.nan, 2.5])
+
+
+def test_whole_lives_are_scored_by_their_areas_and_nobody_knows_that_of_the_untrained():
+    flat, steep = Outcome(np.array([1.0]), np.array([0.2])), Outcome(np.ones(1), np.array([0.8]))
+    untrained = {"a": Outcome(np.zeros(1))}
+    assert score({"a": steep}, {"a": flat}, untrained, ["a"]) == 1.0
+    assert score({"a": steep}, {"a": flat}, untrained, ["a"], whole_lives=True) == pytest.approx(
+        4.0
+    )
+    assert steep.minus(flat).describe()["area"] == pytest.approx(0.6)
 
 
 def test_where_no_episode_ends_there_is_nothing_to_score():

@@ -86,7 +86,7 @@ def discover(
     asked = Asked("discover", "meta_steps", discovery.given, run.given, SLOWER)
     if asked.folder is None:
         config, origins = resolve(asked.given)
-        for name in config.env_names + config.held_out_names:
+        for name in config.every_name:
             envs.require_known(name)
         if config.from_ is not None:
             rules.kind_named(config.from_)

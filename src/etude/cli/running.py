@@ -94,8 +94,7 @@ def try_out(config: object) -> None:
     if isinstance(config, TrainPlan):
         rules.maker(config.rule, envs.make(config.env).observation)
     elif isinstance(config, DiscoverConfig):
-        names = config.env_names + config.held_out_names
-        start_maker(config, [envs.make(name) for name in names])
+        start_maker(config, [envs.make(name) for name in config.every_name])
     elif isinstance(config, AdaptConfig):
         adaptation.AdaptRun.untraced(config)
 

@@ -74,14 +74,22 @@ class TaskScore(Score):
 Scores = dict[str, Score]
 
 
+class CheckScore(Score):
+    area: NotRequired[float | None]
+    """The mean of the learning curves."""
+
+
+CheckScores = dict[str, CheckScore]
+
+
 class FinalCheck(TypedDict):
     """How fresh agents did, by environment."""
 
-    returns: Scores
-    start: Scores
-    baseline: Scores
-    untrained: Scores
-    gain: NotRequired[Scores]
+    returns: CheckScores
+    start: CheckScores
+    baseline: CheckScores
+    untrained: CheckScores
+    gain: NotRequired[CheckScores]
     """Of the rule that was kept, over the one at the start, seed by seed."""
 
 

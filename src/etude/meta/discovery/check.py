@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import cached_property
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ from jaxtyping import Array, Key, PRNGKeyArray
 
 from etude import stats
 from etude.core.rule import Rule
+from etude.core.types import Metrics
 from etude.envs import HostTask, Task
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.lives import draw_task, family_of, life_keys
@@ -21,6 +23,7 @@ from etude.training.config import TrainPlan
 from etude.training.host_run import HostRun
 from etude.training.iteration import EpisodeLog, Training
 
+CURVE = ("episodes", "episode_return")
 LEAST_SPAN = 0.1
 """Where the baseline hardly learns, its gain counts as this share of the returns' size."""
 
@@ -31,6 +34,8 @@ class Outcome:
 
     returns: np.ndarray
     """The mean return of each seed's last episodes; NaN if none ended."""
+    area: np.ndarray | None = None
+    """The mean of each seed's learning curve, if that is known; NaN if no episode ended."""
 
     @property
     def _seen(self) -> np.ndarray:
@@ -39,17 +44,31 @@ class Outcome:
     @property
     def mean(self) -> float:
         """Over the seeds that saw an episode end; NaN if none did."""
-        return float(self._seen.mean()) if len(self._seen) else float("nan")
+        return _mean_of_finite(self.returns)
+
+    @property
+    def mean_area(self) -> float:
+        """The same of whole lives; of agents that never change, their last episodes will do."""
+        return self.mean if self.area is None else _mean_of_finite(self.area)
 
     def minus(self, other: "Outcome") -> "Outcome":
         """How much better agents did than others, seed by seed: of the same rule, exactly 0."""
-        return Outcome(self.returns - other.returns)
+        returns = self.returns - other.returns
+        if self.area is None or other.area is None:
+            return Outcome(returns)
+        return Outcome(returns, self.area - other.area)
 
     def describe(self) -> dict[str, float | None]:
         if not len(self._seen):
             return {"mean": None, "low": None, "high": None}
         low, high = stats.bootstrap_interval([np.array([x]) for x in self._seen])
-        return {"mean": self.mean, "low": low, "high": high}
+        found: dict[str, float | None] = {"mean": self.mean, "low": low, "high": high}
+        return found if self.area is None else found | {"area": _mean_of_finite(self.area)}
+
+
+def _mean_of_finite(x: np.ndarray) -> float:
+    finite = x[np.isfinite(x)]
+    return float(finite.mean()) if len(finite) else float("nan")
 
 
 Outcomes = dict[str, Outcome]
@@ -105,24 +124,33 @@ class Trials(abc.ABC):
     def trace(self, rule: Rule) -> None: ...
 
     @abc.abstractmethod
-    def train(self, rule: Rule, fresh: bool) -> EpisodeLog: ...
+    def train(self, rule: Rule, fresh: bool) -> "Lived": ...
 
     @abc.abstractmethod
-    def play(self, rule: Rule, fresh: bool) -> EpisodeLog:
+    def play(self, rule: Rule, fresh: bool) -> "Lived":
         """Without learning anything."""
 
 
-Program = Callable[[Rule, Key[Array, " seeds"]], EpisodeLog]
+class Lived(NamedTuple):
+    """The lives of fresh agents, one per seed."""
+
+    episodes: EpisodeLog
+    """The last of them."""
+    curve: Metrics | None = None
+    """Of every update: how many episodes ended, and the sum of their returns."""
+
+
+Program = Callable[[Rule, Key[Array, " seeds"]], Lived]
 
 
 class JaxTrials(Trials):
     def trace(self, rule: Rule) -> None:
         jax.eval_shape(self._train, rule, self._keys())
 
-    def train(self, rule: Rule, fresh: bool) -> EpisodeLog:
+    def train(self, rule: Rule, fresh: bool) -> Lived:
         return self._train(rule, self._keys(fresh))
 
-    def play(self, rule: Rule, fresh: bool) -> EpisodeLog:
+    def play(self, rule: Rule, fresh: bool) -> Lived:
         return self._play(rule, self._keys(fresh))
 
     @cached_property
@@ -142,19 +170,20 @@ class JaxTrials(Trials):
         updates = self.config.check_updates
         family = family_of(self.training.task, self.config)
 
-        def train(rule: Rule, key: PRNGKeyArray) -> EpisodeLog:
+        def train(rule: Rule, key: PRNGKeyArray) -> Lived:
             training = self.training
             if family is not None:
                 training = training.with_params(draw_task(family, life_keys(key)[0]))
             state = training.init(rule, key)
             if learn:
-                return training.run(rule, state, updates, updates)[0].world.episodes
+                state, logs = training.run(rule, state, updates, updates)
+                return Lived(state.world.episodes, {name: logs[name] for name in CURVE})
 
             def play(world, key):
                 return training.play(state.learner.player(rule), world, key)[0], None
 
             world, _ = jax.lax.scan(play, state.world, jax.random.split(key, updates))
-            return world.episodes
+            return Lived(world.episodes)
 
         return jax.jit(jax.vmap(train, in_axes=(None, 0)))
 
@@ -165,13 +194,13 @@ class HostTrials(Trials):
     def trace(self, rule: Rule) -> None:
         self._run_like(rule).trace()
 
-    def train(self, rule: Rule, fresh: bool) -> EpisodeLog:
+    def train(self, rule: Rule, fresh: bool) -> Lived:
         with closing(self._run(rule, fresh)) as run:
-            return advance_to_end(run).state.world.episodes
+            return Lived(advance_to_end(run).state.world.episodes)
 
-    def play(self, rule: Rule, fresh: bool) -> EpisodeLog:
+    def play(self, rule: Rule, fresh: bool) -> Lived:
         with closing(self._run(rule, fresh)) as run:
-            return run.played(self.config.check_updates)
+            return Lived(run.played(self.config.check_updates))
 
     @cached_property
     def _runs(self) -> dict[object, HostRun]:
@@ -202,19 +231,46 @@ def _plan(config: DiscoverConfig, env: str) -> TrainPlan:
     return dataclasses.replace(plan, steps=plan.steps_after(config.check_updates))
 
 
-def _outcome(log: EpisodeLog) -> Outcome:
-    return Outcome(np.array([x.mean() if len(x) else np.nan for x in log.last()], float))
+def _outcome(lived: Lived) -> Outcome:
+    last = lived.episodes.last()
+    returns = np.array([x.mean() if len(x) else np.nan for x in last], float)
+    if lived.curve is None:
+        return Outcome(returns)
+    return Outcome(returns, area(*(np.asarray(lived.curve[name], float) for name in CURVE)))
 
 
-def score(outcomes: Outcomes, baseline: Outcomes, untrained: Outcomes, names: list[str]) -> float:
-    """The mean return over environments, scaled: 0 is an untrained agent, 1 the baseline.
+def area(episodes: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """The mean over updates (the last axis) of the mean return of the episodes that ended at each.
+    Where none ended, the last ones before count on, or to begin with the first."""
+    ended = episodes > 0
+    latest = np.maximum.accumulate(np.where(ended, np.arange(ended.shape[-1]), -1), axis=-1)
+    first = np.argmax(ended, axis=-1)[..., None]
+    known = np.where(latest < 0, first, latest)
+    with np.errstate(invalid="ignore"):
+        curve = np.where(ended, total / np.maximum(episodes, 1), np.nan)
+    return np.take_along_axis(curve, known, axis=-1).mean(axis=-1)
+
+
+def score(
+    outcomes: Outcomes,
+    baseline: Outcomes,
+    untrained: Outcomes,
+    names: list[str],
+    whole_lives: bool = False,
+) -> float:
+    """The mean return over environments, scaled: 0 is an untrained agent, 1 the baseline. It is
+    that of agents' last episodes or, if `whole_lives` count, the area under their curves.
 
     An environment in which no episode ends says nothing and is left out.
     """
     shares = []
+
+    def worth(of: Outcome) -> float:
+        return of.mean_area if whole_lives else of.mean
+
     for name in names:
-        floor, top = untrained[name].mean, baseline[name].mean
+        floor, top = worth(untrained[name]), worth(baseline[name])
         span = max(top - floor, LEAST_SPAN * max(abs(floor), abs(top), 1.0))
-        shares.append((outcomes[name].mean - floor) / span)
+        shares.append((worth(outcomes[name]) - floor) / span)
     shares = [x for x in shares if np.isfinite(x)]
     return float(np.mean(shares)) if shares else -np.inf

@@ -164,6 +164,10 @@ class DiscoverConfig:
 
     held_out: str = ""
     """Additional environments, used in the periodic check only."""
+    select_on: str = ""
+    """Environments, in neither list, that choose the rule to keep: that whose agents have the
+    largest area under their learning curves there. Without any, final returns in the population's
+    own environments choose."""
     check_every: int = 100
     """Meta-steps between checks, each of which trains fresh agents under the rule; 0: no checks."""
     check_updates: int = 200
@@ -199,6 +203,7 @@ class DiscoverConfig:
                 "--from disco103:aux_cost=0."
             )
         self._check_stride()
+        self._check_selection()
         if self.estimator != "gradient" and self.collect == "ahead":
             raise UserError(
                 "Evolution needs --collect fresh: what is collected ahead does not depend on the "
@@ -271,6 +276,22 @@ class DiscoverConfig:
     @property
     def held_out_names(self) -> list[str]:
         return split_specs(self.held_out)
+
+    @property
+    def select_on_names(self) -> list[str]:
+        return split_specs(self.select_on)
+
+    @property
+    def every_name(self) -> list[str]:
+        """Of all environments, whatever they are for."""
+        return self.env_names + self.held_out_names + self.select_on_names
+
+    def _check_selection(self) -> None:
+        if self.select_on and not self.check_every:
+            raise UserError("--select-on needs checks: --check-every above 0.")
+        for flag, names in (("--envs", self.env_names), ("--held-out", self.held_out_names)):
+            if both := [x for x in self.select_on_names if x in names]:
+                raise UserError(f"--select-on names {both[0]}, which {flag} names too.")
 
     def training(self, env: str) -> TrainPlan:
         """How an agent of the population learns, as the plan of a training run."""

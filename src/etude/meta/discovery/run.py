@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from etude import envs, rules
 from etude.core.torso import image_notes
+from etude.envs import JaxTask
 from etude.errors import UserError
 from etude.meta.discovery.check import Check, Outcomes, score
 from etude.meta.discovery.cluster.driver import OnCluster
@@ -89,7 +90,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     def untraced(cls, config: DiscoverConfig, start: Rule | None = None) -> "DiscoveryRun":
         """Finds environments and the rule to start from (unless it is given)."""
         names = config.env_names
-        tasks = {name: envs.make(name) for name in names + config.held_out_names}
+        tasks = {name: envs.make(name) for name in config.every_name}
         shaped = shapes_of([tasks[name] for name in names], config)
         groups = tuple(Group.create(task, own) for task, own in shaped)
         start = (
@@ -104,6 +105,9 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
                 f"{rules.kind_of(start)} has no schedule, which --estimator mixed is for; "
                 "--estimator es perturbs all of a rule."
             )
+        for name in config.select_on_names:
+            if not isinstance(tasks[name], JaxTask):
+                raise UserError(f"--select-on is for environments in JAX; {name} runs outside.")
         check = Check([*tasks.values()], config) if config.check_every else None
         return cls(config, start, parts_of(groups, config), check)
 
@@ -349,9 +353,11 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         return {"returns": kept, "gain": gain} | others
 
     def score(self, outcomes: Outcomes) -> np.float32:
-        """What rules are compared by: how their agents do in the population's environments."""
+        """What rules are compared by: how their agents end in the population's environments, or
+        all of their lives in those that are there to select by."""
         baseline, untrained = self.references["baseline"], self.references["untrained"]
-        return np.float32(score(outcomes, baseline, untrained, self.config.distinct_envs))
+        others, by = self.config.select_on_names, self.config.distinct_envs
+        return np.float32(score(outcomes, baseline, untrained, others or by, bool(others)))
 
     def _checked(self, state: DiscoveryState, done: int) -> tuple[DiscoveryState, Record]:
         """Checks the rule every so often, and at the end; the best one is kept."""
