@@ -58,7 +58,10 @@ def compiled(of: str):
 # --- The start -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", ["bins=0", "bins=0,relative_entropy=true,normalise=false"])
+@pytest.mark.parametrize(
+    "settings",
+    ["bins=0,normalise=false", "bins=0,relative_entropy=true,scale_values=true,entropy_cost=0.02"],
+)
 def test_a_new_one_is_the_actor_critic_to_the_bit(settings):
     """A hundred updates of one agent. (Where several are one program, the compiler may add up in
     another order whatever else there is to be computed.)"""

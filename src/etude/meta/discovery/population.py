@@ -158,7 +158,8 @@ class Group(abc.ABC):
         """A new learner under a rule that knows how many updates its life will have, or 0 if it
         goes on for ever."""
         new = self.config.inner_updates - self.config.overlap
-        updates = budget // self.steps_per_meta_step * new if self.config.budgets else 0
+        windows = -(-budget // self.steps_per_meta_step)  # the last one is lived to its end
+        updates = windows * new if self.config.budgets else 0
         state = rule.expect(learner.rule_state, updates)
         return Learner(learner.agent, learner.optimiser_state, state)
 

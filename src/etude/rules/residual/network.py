@@ -18,8 +18,8 @@ MEMORY = 20.0
 
 class ResidualNetwork(eqx.Module):
     """What is added to the gradient of each action's logit: the same map for every action, so that
-    their order and number do not matter. What comes later in an episode is summed up backward, by
-    units whose memory depends on what they read."""
+    their order and number do not matter. It sees the state and the agent's age as they are, and
+    what comes later in an episode as summed up backward, by units whose memory depends on both."""
 
     actions: Linear
     states: Linear
@@ -34,8 +34,9 @@ class ResidualNetwork(eqx.Module):
         times = jax.random.uniform(keys[2], (hidden,), minval=1.0, maxval=MEMORY)
         bias = states.b.at[hidden:].set(jnp.log(times))
         self.states = eqx.tree_at(lambda x: x.b, states, bias)
-        self.life = Linear(len(LIFE_INPUTS), 2 * hidden, key=keys[3])
-        self.mix = action_layer(hidden + channels, mixed, key=keys[4])
+        self.life = Linear(len(LIFE_INPUTS), hidden, key=keys[3])
+        beside = hidden + len(STATE_INPUTS) + len(LIFE_INPUTS)
+        self.mix = action_layer(beside + channels, mixed, key=keys[4])
         self.out = Linear(mixed, 1, key=keys[5], std=0.0)
 
     def __call__(
@@ -49,13 +50,13 @@ class ResidualNetwork(eqx.Module):
         by_action = action_block(self.actions, by_action)
         taken = jnp.take_along_axis(by_action, action[..., None, None], axis=2)[..., 0, :]
         pooled = [by_state, taken, jnp.mean(by_action, axis=2)]
-        x = self.states(jnp.concatenate(pooled, axis=-1))
-        x = x + jnp.broadcast_to(self.life(life), x.shape)
-        new, gate = jnp.split(x, 2, axis=-1)
-        kept = jax.nn.sigmoid(gate)
+        new, gate = jnp.split(self.states(jnp.concatenate(pooled, axis=-1)), 2, axis=-1)
+        kept = jax.nn.sigmoid(gate + jnp.broadcast_to(self.life(life), gate.shape))
         passed_on = jnp.where(ends[..., None], 0.0, kept)
         summed = discounted_sum((1.0 - kept) * new, passed_on)
-        raw = self.out(action_block(self.mix, by_action, beside=summed))[..., 0]
+        age = jnp.broadcast_to(life, (*by_state.shape[:-1], *life.shape))
+        beside = jnp.concatenate([summed, by_state, age], axis=-1)
+        raw = self.out(action_block(self.mix, by_action, beside=beside))[..., 0]
         return raw - jnp.mean(raw, axis=-1, keepdims=True)  # the mean moves no probability
 
 

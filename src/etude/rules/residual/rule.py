@@ -148,6 +148,8 @@ class Residual(Rule[ResidualState, ResidualTargets]):
         if self.network is not None:
             inputs = reading.by_action(rollout), reading.by_state(rollout), life
             residual = self.network(*inputs, rollout.action, rollout.segment_ends)
+            # In units of the advantages, as is what it is added to: it fades where they do.
+            residual = residual * jax.lax.stop_gradient(state.advantage.deviation)
         scales = jnp.exp(multipliers.step), jnp.exp(multipliers.entropy)
         return ResidualTargets(critic, residual, *scales, trace + shift), state
 
