@@ -68,6 +68,36 @@ def test_probability_of_improvement_is_that_of_a_plain_loop(rows, shift):
     assert back.value == pytest.approx(1.0 - found.value, abs=1e-12)
 
 
+def test_a_difference_of_interquartile_means_by_hand():
+    x, y = np.array([[1.0, 2, 3, 9], [5, 6, 7, 0]]), np.array([[1.0, 1, 1, 1], [2, 2, 2, 2]])
+    # The middle four of 0 1 2 3 5 6 7 9 are 2 3 5 6; those of 1 1 1 1 2 2 2 2 are 1 1 2 2.
+    found = statistics.difference(x, y)
+    assert found.value == 4.0 - 1.5 and found.low < found.value < found.high
+    assert statistics.difference(x, x).value == 0.0
+    back = statistics.difference(y, x)
+    assert back.value == -2.5
+    assert statistics.better(statistics.difference(y, x + 20), alike=0.0) == "worse"
+    assert statistics.better(statistics.difference(x, x), alike=0.0) == "cannot be told"
+    assert np.isnan(statistics.difference(x[:, :1], y[:, :1]).low)
+
+
+def test_the_interval_of_a_difference_holds_it_as_often_as_it_says():
+    rng, hits, rounds = np.random.default_rng(0), 0, 400
+    for i in range(rounds):
+        x, y = rng.normal(0.4, 1.0, (4, 5)), rng.normal(0.0, 0.5, (4, 5))
+        found = statistics.difference(x, y, seed=i, resamples=300)
+        hits += found.low <= 0.4 <= found.high
+    assert 0.93 <= hits / rounds <= 0.985
+
+
+def test_the_mean_height_of_a_curve_by_hand():
+    x = np.array([1.0, 2.0, 4.0])
+    curves = np.array([[2.0, np.nan, np.nan], [4.0, 3.0, np.nan], [np.nan, 1.0, np.nan]])
+    # 2 up to 1, on to 4 at 2, and so to the end; 3 up to 2, on to 1 at 4; nothing.
+    expected = [(2 + 3 + 8) / 4, (6 + 4) / 4, np.nan]
+    np.testing.assert_allclose(statistics.mean_height(x, curves), expected)
+
+
 def test_probability_of_improvement_by_hand():
     x, y = np.array([[1.0, 3, 3], [5, 5, 5]]), np.array([[2.0, 3, 0], [5, 6, 4]])
     # First: 1 beats 0; each 3 beats 2 and 0 and ties with 3. Second: one tie, loss and win each.

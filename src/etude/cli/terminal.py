@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Padding = tuple[int, int, int, int]
 
 UNLIMITED = 100_000
+AREA = "area"
+"""The other measure by which rules are compared over all environments together."""
 """Columns of what is not a terminal."""
 
 out = Console()
@@ -105,31 +107,40 @@ def print_comparison(summary: Record, folder: RunFolder) -> None:
         for env in summary["environments"]
     )
     print_table(rows, "environment", *map(escape, rules))
+    for measure in (shown, AREA):
+        _print_together(summary["aggregate"][measure], summary["measures"][measure])
     aggregate = summary["aggregate"][shown]
-    if aggregate["over"]:
-        say(f"\nNormalised scores over {count(len(aggregate['over']), 'environment')}:")
-        rows = (
-            (escape(rule), figure(x["value"]), interval(x), aggregate["against_best"][rule])
-            for rule, x in aggregate["iqm"].items()
-        )
-        print_table(rows, "rule", "interquartile mean", "95% interval", "")
-    if aggregate["improvement"]:
-        say("\nProbability that a run of one is better than a run of another:")
-        rows = (
-            (
-                escape(f"{x['rule']} over {x['over']}"),
-                figure(x["value"]),
-                interval(x),
-                x["verdict"],
-            )
-            for x in aggregate["improvement"]
-        )
-        print_table(rows, "", "probability", "95% interval", "")
+    print_pairs(aggregate["improvement"], "Probability that a run of one is better than another's")
     for env, why in aggregate["left_out"].items():
         say(f"Left out of normalised scores: {env}, {why}.")
     for name, why in summary["failed"].items():
         say(f"Failed: {name}: {why}")
     say(f"{duration(summary['seconds'])}. Figure and numbers: {folder.path}")
+
+
+def _print_together(aggregate: Record, about: str) -> None:
+    if not aggregate["over"]:
+        return
+    over = count(len(aggregate["over"]), "environment")
+    say(f"\nNormalised scores over {over}, of the {about}:")
+    rows = (
+        (escape(rule), figure(x["value"]), interval(x), aggregate["against_best"][rule])
+        for rule, x in aggregate["iqm"].items()
+    )
+    print_table(rows, "rule", "interquartile mean", "95% interval", "")
+    print_pairs(aggregate["difference"], "Differences between interquartile means")
+
+
+def print_pairs(pairs: list[Record], about: str) -> None:
+    """Of one rule and another."""
+    if not pairs:
+        return
+    say(f"\n{about}:")
+    rows = (
+        (escape(f"{x['rule']} over {x['over']}"), figure(x["value"]), interval(x), x["verdict"])
+        for x in pairs
+    )
+    print_table(rows, "", "", "95% interval", "")
 
 
 def _score(cell: Record, measure: str) -> str:

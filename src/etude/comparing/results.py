@@ -2,8 +2,9 @@
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,9 +23,10 @@ MEASURES = {
     "training": "return of the training policy over its last 100 episodes",
     "sampled": "return of a separate evaluation, actions sampled",
     "greedy": "return of a separate evaluation, the likeliest actions",
+    "area": "return of the training policy over the whole budget (area under the learning curve)",
 }
-SHOWN = "training"
-"""The measure that figures and tables show."""
+SHOWN, AREA = "training", "area"
+"""The measures by which rules are compared over all environments; figures show the first."""
 TARGETS = (0.5, 0.9)
 """Normalised scores to which the seconds are told."""
 POINTS = 50
@@ -60,6 +62,9 @@ class Result:
         """Of each seed; None if the cell failed or no episode of some seed ended."""
         if self.summary is None:
             return None
+        if measure == AREA:
+            areas = statistics.mean_height(*self.curve("steps"))
+            return areas if np.isfinite(areas).all() else None
         of_training = self.summary["final_return"]["per_seed"]
         evaluation = self.summary.get("evaluation") or {}
         found = of_training if measure == SHOWN else evaluation.get(measure)
@@ -154,7 +159,7 @@ def aggregate(config: CompareConfig, results: Sequence[Result], measure: str) ->
             for env in rows
             if env not in scaled
         },
-        "improvement": _improvement(config.rule_names, whole, measure),
+        "improvement": _pairs(config.rule_names, whole, measure, PROBABILITY),
         "improvement_over": list(whole),
         "over": list(scaled),
     }
@@ -165,6 +170,7 @@ def aggregate(config: CompareConfig, results: Sequence[Result], measure: str) ->
     profiles = {rule: statistics.performance_profile(x, LEVELS) for rule, x in scores.items()}
     return found | {
         "iqm": {rule: vars(x) for rule, x in estimates.items()},
+        "difference": _pairs(config.rule_names, scaled, measure, DIFFERENCE),
         "against_best": against_best(estimates),
         "profile": {"levels": LEVELS, "share_above": profiles},
     }
@@ -192,15 +198,29 @@ def against_best(estimates: Mapping[str, Estimate]) -> dict[str, str]:
     return words | {best: "best" if alone else f"best, but others {CANNOT_BE_TOLD} apart"}
 
 
-def _improvement(rules: Sequence[str], rows: Rows, measure: str) -> list[Record]:
-    """Of each pair of rules, the one named first over the other. No reference is needed."""
+class Between(NamedTuple):
+    """What is told of a rule and another."""
+
+    estimate: Callable[[np.ndarray, np.ndarray], Estimate]
+    alike: float
+    """What it is of equals."""
+    scale: bool
+    """Whether it takes normalised scores."""
+
+
+PROBABILITY = Between(statistics.probability_of_improvement, alike=0.5, scale=False)
+DIFFERENCE = Between(statistics.difference, alike=0.0, scale=True)
+
+
+def _pairs(rules: Sequence[str], rows: Rows, measure: str, told: Between) -> list[Record]:
+    """Of each pair of rules, the one named first over the other."""
     if not rows:
         return []
     found = []
     for one, other in itertools.combinations(rules, 2):
-        x, y = (_scores(rows, rule, measure, scale=False) for rule in (one, other))
-        estimate = statistics.probability_of_improvement(x, y)
-        verdict = statistics.better(estimate)
+        x, y = (_scores(rows, rule, measure, told.scale) for rule in (one, other))
+        estimate = told.estimate(x, y)
+        verdict = statistics.better(estimate, told.alike)
         found.append({"rule": one, "over": other, **vars(estimate), "verdict": verdict})
     return found
 

@@ -65,6 +65,17 @@ def aggregate_along(
     return value, low, high
 
 
+def difference(x: np.ndarray, y: np.ndarray, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
+    """The interquartile mean over all runs of one minus that of the other, in the same
+    environments."""
+    value = float(iqm(x.ravel()) - iqm(y.ravel()))
+    if x.shape[1] == 1:
+        return Estimate(value, float("nan"), float("nan"))
+    x_drawn, y_drawn = _drawn(np.random.default_rng(seed), resamples, x, y)
+    drawn = iqm(x_drawn.reshape(resamples, -1)) - iqm(y_drawn.reshape(resamples, -1))
+    return Estimate(value, *_widened(drawn, value, _freedom(np.concatenate([x, y]))))
+
+
 def _resample(rng: np.random.Generator, resamples: int, envs: int, seeds: int) -> np.ndarray:
     """Indices of seeds, drawn with repetition within each environment: resamples × environments ×
     (seeds − 1).
@@ -73,6 +84,14 @@ def _resample(rng: np.random.Generator, resamples: int, envs: int, seeds: int) -
     factor (seeds − 1)/seeds, which for few seeds makes intervals far too narrow (Rao and Wu 1988).
     """
     return rng.integers(seeds, size=(resamples, envs, seeds - 1))
+
+
+def _drawn(rng: np.random.Generator, resamples: int, *several: np.ndarray) -> list[np.ndarray]:
+    """Resampled scores of several rules: resamples × environments × (seeds − 1)."""
+    return [
+        np.take_along_axis(scores[None], _resample(rng, resamples, *scores.shape), axis=2)
+        for scores in several
+    ]
 
 
 def _freedom(scores: np.ndarray) -> float:
@@ -116,11 +135,7 @@ def probability_of_improvement(
     value, (envs, seeds) = float(each.mean()), x.shape
     if seeds == 1:
         return Estimate(value, float("nan"), float("nan"))
-    rng = np.random.default_rng(seed)
-    x_drawn, y_drawn = (
-        np.take_along_axis(scores[None], _resample(rng, resamples, envs, seeds), axis=2)
-        for scores in (x, y)
-    )
+    x_drawn, y_drawn = _drawn(np.random.default_rng(seed), resamples, x, y)
     drawn = improvement(x_drawn, y_drawn).mean(axis=1)
     low, high = _widened(drawn, value, float(envs * (seeds - 1)))
     rank_low, rank_high = _rank_interval(each, seeds)
@@ -158,11 +173,11 @@ def _newcombe(each: np.ndarray, seeds: int) -> tuple[np.ndarray, np.ndarray]:
     return furthest(np.zeros_like(each)), furthest(np.ones_like(each))
 
 
-def better(estimate: Estimate) -> str:
-    """In words, what an interval of P(X > Y) says."""
-    if estimate.low > 0.5:
+def better(estimate: Estimate, alike: float = 0.5) -> str:
+    """In words, what an interval says; of two that are alike, the value is `alike`."""
+    if estimate.low > alike:
         return "better"
-    return "worse" if estimate.high < 0.5 else CANNOT_BE_TOLD
+    return "worse" if estimate.high < alike else CANNOT_BE_TOLD
 
 
 # --- Profiles and curves --------------------------------------------------------------------------
@@ -179,6 +194,17 @@ def carried(values: np.ndarray) -> np.ndarray:
     seen = np.where(np.isfinite(values), np.arange(len(values))[:, None], -1)
     latest = np.maximum.accumulate(seen, axis=0)
     return np.where(latest < 0, np.nan, np.take_along_axis(values, np.maximum(latest, 0), axis=0))
+
+
+def mean_height(x: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The area under each seed's curve (points × seeds) from 0 to its end, over its length. Windows
+    without an episode carry the last value, and before the first one, that counts; NaN if there is
+    none."""
+    seen = np.isfinite(values)
+    first = values[seen.argmax(axis=0), np.arange(values.shape[1])]
+    known = np.where(np.maximum.accumulate(seen, axis=0), carried(values), first)
+    heights = np.concatenate([first[None], known])
+    return np.trapezoid(heights, np.concatenate([[0.0], x]), axis=0) / x[-1]
 
 
 def on_grid(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:

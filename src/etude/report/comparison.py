@@ -8,7 +8,7 @@ import numpy as np
 
 from etude.comparing import statistics
 from etude.comparing.figure import BUDGETS
-from etude.comparing.results import CELLS
+from etude.comparing.results import AREA, CELLS
 from etude.comparing.statistics import CANNOT_BE_TOLD
 from etude.report.curves import Detail, thinned
 from etude.report.folders import Found, Row, Told, held, holder_commands, origin, settings_table
@@ -85,42 +85,66 @@ def finished(it: Of, detail: Detail) -> list[Block]:
 
 
 def together(it: Of) -> list[Block]:
-    shown, blocks = it.shown, []
-    over = count(len(shown["over"]), "environment")
-    if iqm := shown.get("iqm"):
-        words = shown.get("against_best", {})
-        rows = [
-            [text(rule), *_estimate(x), Cell(words.get(rule, ""), tone=_tone(words.get(rule, "")))]
-            for rule, x in iqm.items()
-        ]
-        note = (
-            f"Interquartile mean of normalised scores (0: random, 1: the stated reference) over "
-            f"{over} and {count(it.summary['seeds'], 'seed')}, with 95% intervals: "
-            f"{it.summary['measures'].get(it.summary['shown'], '')}."
-        )
-        columns = ("rule", "score", "low", "high", "against the best")
-        blocks.append(Table("All environments together", columns, rows, note=note))
-    if improvement := shown["improvement"]:
-        rows = [
-            [
-                text(x["rule"]),
-                text(x["over"]),
-                *_estimate(x),
-                Cell(x["verdict"], tone=_tone(x["verdict"])),
-            ]
-            for x in improvement
-        ]
-        note = "That a run of the first is better than a run of the other; 0.5 if they are alike."
-        columns = ("rule", "over", "probability", "low", "high", "verdict")
-        blocks.append(Table("Probability of improvement", columns, rows, note=note))
+    shown = it.shown
+    probability = (
+        "That a run of the first is better than a run of the other; 0.5 if they are alike."
+    )
+    blocks = [
+        *_scores(it, it.summary["shown"], "All environments together"),
+        *_scores(it, AREA, "All environments together, over the whole budget"),
+        *_pairs(shown["improvement"], "Probability of improvement", probability),
+    ]
     left_out = [f"{env} ({why})" for env, why in shown["left_out"].items()]
     if left_out:
         blocks.append(Paragraph(f"Left out of normalised scores: {', '.join(left_out)}."))
     return blocks
 
 
+def _scores(it: Of, measure: str, title: str) -> list[Block]:
+    """Interquartile means by one measure, and how far apart they are."""
+    found = it.summary["aggregate"].get(measure, {})
+    if not found.get("iqm"):
+        return []
+    words = found.get("against_best", {})
+    rows = [
+        [text(rule), *_estimate(x), _judged(words.get(rule, ""))]
+        for rule, x in found["iqm"].items()
+    ]
+    over = f"{count(len(found['over']), 'environment')} and {count(it.summary['seeds'], 'seed')}"
+    note = (
+        f"Interquartile mean of normalised scores (0: random, 1: the stated reference) over "
+        f"{over}, with 95% intervals: {it.summary['measures'].get(measure, '')}."
+    )
+    columns = ("rule", "score", "low", "high", "against the best")
+    apart = f"{title}: differences"
+    note_apart = "The interquartile mean of the first minus that of the other."
+    return [
+        Table(title, columns, rows, note=note),
+        *_pairs(found.get("difference", []), apart, note_apart),
+    ]
+
+
+def _pairs(pairs: Sequence[Record], title: str, note: str) -> list[Block]:
+    """Of one rule and another."""
+    rows = [
+        [
+            text(x["rule"]),
+            text(x["over"]),
+            *_estimate(x),
+            Cell(x["verdict"], tone=_tone(x["verdict"])),
+        ]
+        for x in pairs
+    ]
+    columns = ("rule", "over", "value", "low", "high", "verdict")
+    return [Table(title, columns, rows, note=note)] if rows else []
+
+
 def _estimate(found: Record) -> list[Cell]:
     return [number(found[name]) for name in ("value", "low", "high")]
+
+
+def _judged(words: str) -> Cell:
+    return Cell(words, tone=_tone(words))
 
 
 def _tone(words: str) -> Tone:

@@ -201,7 +201,7 @@ class Estimate(TypedDict):
 
 
 class Improvement(Estimate):
-    """Of one rule over another."""
+    """Of one rule over another: how likely, or by how much."""
 
     rule: str
     over: str
@@ -221,6 +221,8 @@ class Aggregate(TypedDict):
     left_out: dict[str, str]
     improvement: list[Improvement]
     iqm: NotRequired[dict[str, Estimate]]
+    difference: NotRequired[list[Improvement]]
+    """Of interquartile means."""
     against_best: NotRequired[dict[str, str]]
     profile: NotRequired[Profile]
 
