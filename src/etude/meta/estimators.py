@@ -11,8 +11,10 @@ from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from etude.core.learner import norm
 from etude.meta.evolution import Evolution, Fitness
 from etude.meta.gradient import MetaGradient, Window, meta_gradient
 from etude.meta.problem import Problem
@@ -61,7 +63,11 @@ class ByEvolution(Estimator[Params]):
 
 @dataclasses.dataclass(frozen=True)
 class Mixed(Estimator[Params]):
-    """By evolution what is in the named fields of the parameters, by gradient all else."""
+    """By evolution what is in the named fields of the parameters, by gradient all else.
+
+    What evolution finds has no unit (ranks) or another one than the gradient: it is given the norm
+    of the gradient's part, if there is one, so that no limit on the norm of both starves either.
+    """
 
     evolution: Evolution
     fields: tuple[str, ...]
@@ -71,12 +77,10 @@ class Mixed(Estimator[Params]):
         exact = meta_gradient(problem, params, window, validation, mixed_mode=self.mixed_mode)
         chosen = within(params, self.fields)
         found, told = self.evolution.gradient(fitness, params, key, chosen)
-        gradient = jax.tree.map(
-            lambda on, by_evolution, by_gradient: by_evolution if on else by_gradient,
-            chosen,
-            found,
-            exact.gradient,
-        )
+        rest = jax.tree.map(lambda on, x: jnp.zeros_like(x) if on else x, chosen, exact.gradient)
+        wanted, length = norm(rest), norm(found)
+        scale = jnp.where((wanted > 0.0) & (length > 0.0), wanted / length, 1.0)
+        gradient = jax.tree.map(lambda x, y: x + (scale * y).astype(x.dtype), rest, found)
         return MetaGradient(gradient, exact.state, exact.metrics | told)
 
 
