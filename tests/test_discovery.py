@@ -237,6 +237,7 @@ def test_a_list_of_environments():
         (dict(conv=(4,), held_out="bandit", check_every=1, from_="metagrad"), "torso needs"),
         (dict(from_="nowhere"), "There is no rule"),
         (dict(select_on="catch"), "--select-on needs checks"),
+        (dict(patience=2), "--patience needs checks"),
         (dict(select_on="bandit", held_out="bandit", check_every=1), "which --held-out names too"),
         (dict(select_on="gym/CartPole-v1", check_every=1), "is for environments in JAX"),
         (dict(from_="disco103", size="paper"), "--size is for a random rule"),
@@ -355,6 +356,15 @@ def test_the_speed_of_the_machine_does_not_decide_what_is_checked(discovery, mon
     }
     agents = {"returns": 0.7, "start": 0.7, "baseline": 1.1, "untrained": 0.1}
     assert judged == agents | {"gain": 0.0}
+
+
+def test_a_run_ends_when_patience_does(discovery):
+    """The best of the checks at 1, 2, … comes at 2 (after 0.0, 1.0, all others are 0.5)."""
+    checked = scripted(discovery, check_every=1, patience=2)
+    checked.check.returns = iter([0.0, 0.1, 1.0, 0.5, 0.5])
+    outcome = execute(checked)
+    assert (outcome.done, outcome.summary["best_meta_step"]) == (4, 2)
+    assert outcome.summary["final_check"] is not None
 
 
 def test_the_start_is_kept_if_nothing_better_is_found(discovery, rule):

@@ -54,7 +54,7 @@ def advance_to_end(
         state, done, seconds = restored or (run.init(), 0, 0.0)
     curve = folder.metrics() if folder else []
     begin(done)
-    if not run.is_over(done, seconds):
+    if not run.is_over(state, done, seconds):
         with explained(run):
             run.prepare()
 
@@ -73,7 +73,7 @@ def advance_to_end(
     with stopping.unsaved_work():
         pieces, record, size = [], {}, 1
         saved, saved_at = done, time.monotonic()
-        while not run.is_over(done, seconds) and not should_stop():
+        while not run.is_over(state, done, seconds) and not should_stop():
             line = min(run.next_record(done), run.updates) - done
             number, started = min(size, line), time.monotonic()
             with explained(run, done, number, _what_is_kept(folder)):
@@ -97,7 +97,7 @@ def advance_to_end(
             keep(record)
         if saved < done:
             save()
-    return Outcome(state, done, curve, run.is_over(done, seconds))
+    return Outcome(state, done, curve, run.is_over(state, done, seconds))
 
 
 @contextmanager

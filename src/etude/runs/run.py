@@ -104,7 +104,7 @@ class Run(abc.ABC, Generic[State, Found]):
         """Seconds of work after which the run ends, whatever is left to do."""
         return math.inf
 
-    def is_over(self, done: int, seconds: float) -> bool:
+    def is_over(self, state: State, done: int, seconds: float) -> bool:
         """Whether there is nothing more to do after so many updates and seconds of work."""
         return done >= self.updates or seconds >= self.max_seconds
 

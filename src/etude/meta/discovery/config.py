@@ -8,7 +8,7 @@ from etude.core.config import ConvKind, Memory
 from etude.errors import UserError
 from etude.meta.config import Collect, EstimatorKind, Recording, Shaping
 from etude.meta.discovery.life_ranges import Lives
-from etude.settings import as_bytes, check, is_count, require, split_specs
+from etude.settings import as_bytes, check, flag, is_count, require, split_specs
 from etude.text import count
 from etude.training.config import TrainPlan, require_memory
 from etude.training.presets import BASE
@@ -170,6 +170,9 @@ class DiscoverConfig:
     own environments choose."""
     check_every: int = 100
     """Meta-steps between checks, each of which trains fresh agents under the rule; 0: no checks."""
+    patience: int = 0
+    """Checks in a row without a better rule after which the run ends; 0: it goes on to
+    --meta-steps."""
     check_updates: int = 200
     """Agent updates per check."""
     check_seeds: int = 8
@@ -188,7 +191,7 @@ class DiscoverConfig:
             channels="conv",
             positive="learning_rate meta_learning_rate value_learning_rate step_timeout "
             "es_deviation",
-            whole="env_workers stride",
+            whole="env_workers stride patience",
             share="value_discount value_lambda",
             cost="meta_entropy_cost meta_clip check_every",
         )
@@ -287,11 +290,12 @@ class DiscoverConfig:
         return self.env_names + self.held_out_names + self.select_on_names
 
     def _check_selection(self) -> None:
-        if self.select_on and not self.check_every:
-            raise UserError("--select-on needs checks: --check-every above 0.")
-        for flag, names in (("--envs", self.env_names), ("--held-out", self.held_out_names)):
+        for name in ("select_on", "patience"):
+            if getattr(self, name) and not self.check_every:
+                raise UserError(f"{flag(name)} needs checks: --check-every above 0.")
+        for where, names in (("--envs", self.env_names), ("--held-out", self.held_out_names)):
             if both := [x for x in self.select_on_names if x in names]:
-                raise UserError(f"--select-on names {both[0]}, which {flag} names too.")
+                raise UserError(f"--select-on names {both[0]}, which {where} names too.")
 
     def training(self, env: str) -> TrainPlan:
         """How an agent of the population learns, as the plan of a training run."""

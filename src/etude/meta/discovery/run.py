@@ -141,6 +141,13 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     def updates(self) -> int:
         return self.config.meta_steps
 
+    def is_over(self, state: DiscoveryState, done: int, seconds: float) -> bool:
+        """Also where patience has run out."""
+        if super().is_over(state, done, seconds):
+            return True
+        wait = self.config.patience * self.config.check_every
+        return bool(wait) and done - int(state.best_step) >= wait
+
     def next_record(self, done: int) -> int:
         """A check has its own record, wherever the machine's speed lets a piece of work end."""
         due = super().next_record(done)
@@ -252,7 +259,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
         state, last = outcome.state, outcome.curve[-1] if outcome.curve else {}
         checked = not np.isneginf(state.best_score)
         final_check = None
-        if self.check is not None and checked and outcome.done >= self.updates:
+        if self.check is not None and checked and outcome.is_over:
             final_check = _described(self._judged(state.best))
         return {
             "envs": self.config.env_names,
