@@ -215,6 +215,9 @@ def test_lists(here):
     listed = here("rules").stdout
     assert "disco103" in listed and "discount=0.99" in listed and "V-trace" in listed
     assert "ranks" not in listed
+    residual, sarsa = (listed.split(f"\n{x}  ")[1].split("\n\n")[0] for x in ("residual", "sarsa"))
+    assert "scale_values=False" in residual and "bins=0" in residual  # those of the actor-critic
+    assert "epsilon_end=0.05" in sarsa
 
 
 def test_help_and_settings_wait_for_no_heavy_import(environment, tmp_path):

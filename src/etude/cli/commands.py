@@ -21,7 +21,7 @@ from etude.cli.inspecting import inspect
 from etude.cli.numbers import Whole
 from etude.cli.options import RunOptions, refuse_flags_but
 from etude.cli.reproducing import reproduce
-from etude.cli.source import classes_in, fields_in, first_line
+from etude.cli.source import classes_in, fields_in, first_line, lineage
 from etude.cli.streams import files_matter
 from etude.cli.tuning import tune
 from etude.errors import UserError, did_you_mean, reason
@@ -192,9 +192,8 @@ def list_rules() -> None:
     for name, kind in rules.PUBLISHED.items():
         print_rule(name, f"The published rule: kind {kind} with its weights.")
     for name, kind in rules.KINDS.items():
-        source = classes_in(kind.module)
-        about = first_line(source[kind.name])
-        fields = fields_in(source[f"{kind.name}Config"])
+        about = first_line(classes_in(kind.module)[kind.name])
+        fields = fields_in(*lineage(kind.module, f"{kind.name}Config"))
         print_rule(name, about, ((f"{x.name}={x.default}", x.about) for x in fields))
     say("\nSettings follow a colon: actor_critic:discount=0.9,entropy_cost=0.02.")
 

@@ -18,7 +18,7 @@ from etude.settings import check
 
 
 @dataclasses.dataclass(frozen=True)
-class FrodoQConfig:
+class FrodoQConfig(Exploration):
     hidden: int = 32
     """Size of the target network's LSTM."""
     discount: float = 0.99
@@ -28,19 +28,13 @@ class FrodoQConfig:
     consistency: float = 0.0
     """Weight, when the network is learned, of the squared difference between a target and the
     reward plus the discounted next target."""
-    epsilon_start: float = 1.0
-    """Probability of an action at random, at first."""
-    epsilon_end: float = 0.05
-    """Probability of an action at random, in the end."""
-    epsilon_updates: int = 1000
-    """Updates from the first to the last."""
     # The size of an observation and the number of axes of each part, inferred from the environment.
     inputs: int = 0
     ranks: tuple[int, ...] = ()
 
     def __post_init__(self):
-        shares = "discount epsilon_start epsilon_end"
-        check(self, count="hidden epsilon_updates", share=shares, cost="consistency")
+        super().__post_init__()
+        check(self, count="hidden", share="discount", cost="consistency")
 
     def fitted(self, observation: PyTree | None) -> "FrodoQConfig":
         """With sizes inferred from an observation, if the rule reads any."""

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -19,18 +19,19 @@ from etude.ranges import DISCOUNT, EXPLORATION, TRACE, Choice, Ranges
 from etude.settings import check
 
 
-@runtime_checkable
-class Exploration(Protocol):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exploration:
     """The settings of ε-greedy acting: ε goes from its start to its end in equal steps."""
 
-    @property
-    def epsilon_start(self) -> float: ...
+    epsilon_start: float = 1.0
+    """Probability of an action at random, at first."""
+    epsilon_end: float = 0.05
+    """Probability of an action at random, in the end."""
+    epsilon_updates: int = 1000
+    """Updates from the first to the last."""
 
-    @property
-    def epsilon_end(self) -> float: ...
-
-    @property
-    def epsilon_updates(self) -> int: ...
+    def __post_init__(self):
+        check(self, share="epsilon_start epsilon_end", count="epsilon_updates")
 
 
 class ValueState(eqx.Module):
@@ -84,7 +85,7 @@ def behaviour_mean(values: Float[Array, "T1 B A"], rollout: Rollout) -> Float[Ar
 
 
 @dataclasses.dataclass(frozen=True)
-class QLearningConfig:
+class QLearningConfig(Exploration):
     discount: float = 0.99
     """γ of the returns."""
     td_lambda: float = 0.9
@@ -97,16 +98,10 @@ class QLearningConfig:
     values from growing too large; without a target network, both are the agent's."""
     target_decay: float = 0.98
     """Fraction of the target network kept at each update; 0: there is no target network."""
-    epsilon_start: float = 1.0
-    """Probability of an action at random, at first."""
-    epsilon_end: float = 0.05
-    """Probability of an action at random, in the end."""
-    epsilon_updates: int = 1000
-    """Updates from the first to the last."""
 
     def __post_init__(self):
-        shares = "discount td_lambda target_decay epsilon_start epsilon_end"
-        check(self, share=shares, count="epsilon_updates")
+        super().__post_init__()
+        check(self, share="discount td_lambda target_decay")
 
 
 class QLearning(ValueBased):
@@ -164,23 +159,17 @@ class QLearning(ValueBased):
 
 
 @dataclasses.dataclass(frozen=True)
-class SarsaConfig:
+class SarsaConfig(Exploration):
     discount: float = 0.99
     """γ of the returns."""
     td_lambda: float = 0.9
     """λ: 1 relies on the rewards seen, 0 on the value of the next action."""
     expected: bool = False
     """Whether the mean over the next actions takes the place of the value of the one taken."""
-    epsilon_start: float = 1.0
-    """Probability of an action at random, at first."""
-    epsilon_end: float = 0.05
-    """Probability of an action at random, in the end."""
-    epsilon_updates: int = 1000
-    """Updates from the first to the last."""
 
     def __post_init__(self):
-        shares = "discount td_lambda epsilon_start epsilon_end"
-        check(self, share=shares, count="epsilon_updates")
+        super().__post_init__()
+        check(self, share="discount td_lambda")
 
 
 class Sarsa(ValueBased):
