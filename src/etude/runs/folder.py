@@ -114,8 +114,8 @@ class RunFolder:
         if self._new_identity is not None:
             return self._new_identity
         found = self.config().get(ID)
-        if found is not None and not isinstance(found, str):
-            raise damaged(self.path / CONFIG, f"{ID} should be text")
+        if found is not None and not (isinstance(found, str) and found):
+            raise damaged(self.path / CONFIG, f"{ID} should be text, and not empty")
         return found
 
     def write_config(self, config: Record) -> None:

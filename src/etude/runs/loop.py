@@ -123,6 +123,8 @@ def _save(
     if folder:
         run.before_saving(state, folder)
         folder.save(state, done, seconds, run.rule_digest)
+        if run.draws_on_the_way and not run.is_over(state, done, seconds):
+            run.draw(folder)
 
 
 def _what_is_kept(folder: RunFolder | None) -> str:

@@ -66,6 +66,8 @@ class Run(abc.ABC, Generic[State, Found]):
     """In one word, for the terminal."""
     end: ClassVar[str]
     """The setting that says how long the run is, the only one that may change when it goes on."""
+    draws_on_the_way: ClassVar[bool] = False
+    """Whether figures are drawn with every checkpoint, for a run that takes hours."""
 
     config: Any
     """The settings, a dataclass."""
@@ -235,4 +237,5 @@ class Run(abc.ABC, Generic[State, Found]):
         """What the run has come to, for use from Python."""
 
     def draw(self, folder: RunFolder) -> None:
-        """Writes the figures of a finished run."""
+        """Writes the run's figures: when it has finished and, if it `draws_on_the_way`, with every
+        checkpoint before."""

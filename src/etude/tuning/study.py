@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,15 +97,12 @@ class Study:
         """Refuses trials that are not of a search in these ranges: their settings could not be
         drawn once more."""
         for trial in self.trials:
-            told = [*trial.intermediate_values.values(), trial.value or 0.0]
-            is_told = trial.value is not None or trial.state != TrialState.COMPLETE
-            fits = is_told and not misfit(told, list[float])
             try:
-                for name in trial.params if fits else ():
-                    suggested(trial, name, ranges[name])
-            except (KeyError, TypeError, ValueError):
+                with warnings.catch_warnings(action="error"):  # Optuna warns of what does not fit
+                    fits = _fits(trial, ranges)
+            except (LookupError, TypeError, ValueError, RuntimeError, Warning):
                 fits = False
-            if not fits or not isinstance(trial.user_attrs.get(WHY, ""), str):
+            if not fits:
                 raise damaged(self._path, f"trial {trial.number} is not of this search")
 
     @property
@@ -162,6 +160,17 @@ class Study:
             return {}
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         return dict(optuna.importance.get_param_importances(self._study, evaluator=evaluator))
+
+
+def _fits(trial: FrozenTrial, ranges: Ranges) -> bool:
+    """Whether a trial may be of a search in these ranges; if not, it may also raise an error."""
+    told = [*trial.intermediate_values.values(), trial.value or 0.0]
+    for name in trial.params:
+        suggested(trial, name, ranges[name])
+    is_told = trial.value is not None or trial.state != TrialState.COMPLETE
+    return (
+        is_told and not misfit(told, list[float]) and isinstance(trial.user_attrs.get(WHY, ""), str)
+    )
 
 
 def _score(trial: FrozenTrial) -> float:

@@ -75,6 +75,7 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
     kind: ClassVar[str] = "discover"
     doing: ClassVar[str] = "Discovering"
     end: ClassVar[str] = "meta_steps"
+    draws_on_the_way: ClassVar[bool] = True
     impossible: ClassVar[str] = "No rule can be discovered on {envs}"
 
     config: DiscoverConfig
@@ -224,7 +225,6 @@ class DiscoveryRun(Run[DiscoveryState, DiscoverResult]):
 
     def before_saving(self, state: DiscoveryState, folder: RunFolder) -> None:
         rules.save_kept(folder, rules.RULE_FILE, kept_rule(state), self.config.suggested)
-        self.draw(folder)
 
     def notes(self, resumed: bool = False) -> list[str]:
         tasks = {part.place.env: part.group.task for part in self.parts}.values()
