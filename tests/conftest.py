@@ -1,5 +1,6 @@
 """What all tests share: quick compilation, 64-bit arithmetic on request, repeatable properties."""
 
+import gc
 import os
 import tempfile
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from typing import TypeVar
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-    " --xla_cpu_parallel_codegen_split_count=1 --xla_force_host_platform_device_count=8",
+    " --xla_cpu_parallel_codegen_split_count=1 --xla_llvm_disable_expensive_passes=true"
+    " --xla_force_host_platform_device_count=8",
 )
 
 # A program is compiled once, whichever tests, pytest workers and processes they start use it: all
@@ -38,6 +40,10 @@ settings.register_profile(
 )
 settings.load_profile("etude")
 
+# Tracing, most of what is left, makes a great many objects that live until it is done: looking
+# through all of them again and again takes a sixth of the time.
+gc.set_threshold(50_000, 20, 100)
+
 # A shape that broadcasts by accident is an error, as is a call that breaks its shapes in types (see
 # the option --jaxtyping-packages in pyproject.toml).
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -45,12 +51,15 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 Tree = TypeVar("Tree")
 
 
-@pytest.fixture(scope="module")
-def one_loop():
-    """In a meta-gradient the first update is in the loop like all others, which leaves less to
-    compile."""
+@pytest.fixture(scope="module", autouse=True)
+def one_loop(request):
+    """In a meta-gradient all updates are in one loop, the first and the last as well, which leaves
+    less to compile; unless a module says that its bits are compared with those of processes that
+    know nothing of this."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("etude.meta.gradient.FEW", 0)
+        if not getattr(request.module, "OTHER_PROCESSES", False):
+            patch.setattr("etude.meta.gradient.FEW", 0)
+            patch.setattr("etude.meta.gradient.UNROLLED", 0)
         yield
 
 

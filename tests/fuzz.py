@@ -281,11 +281,12 @@ def fuzz(
     scratch: Path,
     say: Callable[[str], None] = lambda x: None,
     drawn: float = 0.05,
+    keep: Path | None = None,
 ) -> Outcome:
     """As many cases, spread over all files of all kinds of folder. Of a share, pages and figures
-    are made, too."""
+    are made, too. Files that something went wrong with are kept in a folder, if one is given."""
     with unheard():
-        return _fuzz(cases, seed, scratch, say, drawn)
+        return _fuzz(cases, seed, scratch, say, drawn, keep)
 
 
 @contextmanager
@@ -299,7 +300,12 @@ def unheard() -> Iterator[None]:
 
 
 def _fuzz(
-    cases: int, seed: int, scratch: Path, say: Callable[[str], None], drawn: float
+    cases: int,
+    seed: int,
+    scratch: Path,
+    say: Callable[[str], None],
+    drawn: float,
+    keep: Path | None,
 ) -> Outcome:
     targets = [(kind, name) for kind in KINDS for name in READERS]
     targets += [(kind, name) for kind, names in FILES_OF.items() for name in names]
@@ -321,6 +327,8 @@ def _fuzz(
         if wrong:
             failures.append(f"case {number}, {name} of {kind}: {wrong}")
             say(failures[-1])
+            if keep is not None:
+                (keep / f"{number}-{kind}-{os.path.basename(name)}").write_bytes(path.read_bytes())
         path.write_bytes(sound[kind, name])
         if kind in KINDS:  # a damaged checkpoint may have cut them
             (folders[kind].path / "metrics.jsonl").write_bytes(sound[kind, "metrics.jsonl"])
@@ -334,11 +342,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Mutated files against the reader.")
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="a folder for the files that fail")
     asked = parser.parse_args()
     warnings.simplefilter("error")
     started = time.monotonic()
+    if asked.keep is not None:
+        asked.keep.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="etude-fuzz-") as scratch:
-        outcome = fuzz(asked.cases, asked.seed, Path(scratch), print)
+        outcome = fuzz(asked.cases, asked.seed, Path(scratch), print, keep=asked.keep)
     each = ", ".join(f"{name} {number:,}" for name, number in outcome.by_file.items())
     print(f"{outcome.cases:,} mutated files ({each}), seed {asked.seed}:")
     print(

@@ -190,6 +190,7 @@ def test_a_checkpoint_under_another_rule_is_refused(folder):
         ("summary.json", "final_return", None),
         ("config.json", "steps", None),
         ("config.json", "steps", 10**30),
+        ("config.json", "id", ""),
     ],
 )
 def test_a_value_of_the_wrong_kind_gets_a_sentence(file, field, value, folder):
@@ -239,7 +240,14 @@ def test_cells_of_another_comparison_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("what", "value"), [("distribution", '{"name": "no"}'), ("param_name", "x"), ("values", [None])]
+    ("what", "value"),
+    [
+        ("distribution", '{"name": "no"}'),
+        ("param_name", "x"),
+        ("param_value_internal", True),
+        ("values", [None]),
+        ("values", [1.0, 2.0]),
+    ],
 )
 def test_trials_of_another_search_are_refused(what, value, tmp_path):
     folder = sound.write_sound(tmp_path / "it", "tune")

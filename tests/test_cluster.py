@@ -35,6 +35,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+OTHER_PROCESSES = True
 SETTINGS = TINY | dict(agents=3, part=(1,), meta_steps=6, log_every=1)
 
 

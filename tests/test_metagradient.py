@@ -111,7 +111,7 @@ def make_lifetime(learner: Learner) -> Lifetime:
 
 
 @pytest.fixture(scope="module")
-def disco(one_loop):
+def disco():
     """A rule, and the other arguments of its meta-gradient through 2 × 2 updates."""
     with jax.enable_x64(True):
         rule = random_like(lambda: Disco(CONFIG, key=jax.random.key(0)))
@@ -137,8 +137,9 @@ def plain(disco):
 
 
 def test_every_way_to_compute_it_gives_the_same(disco, plain):
-    """Of the other ways, finite differences use one and the agents side by side the other."""
-    assert_same(compiled("nested", False)(*disco), plain)
+    """That is, of the ways that differ most; all of them are compared under a rule that is smaller
+    (`test_a_rule_without_the_heads_of_disco`)."""
+    assert_same(compiled("nested", True)(*disco), plain)
 
 
 def assert_same(result, expected) -> None:
@@ -179,9 +180,9 @@ def check_finite_differences(arguments, monkeypatch, problem=PROBLEM, step: floa
         assert error <= 1e-5 * scale + 1e-8, f"{name}: off by {error / scale:.2e}"  # rounding
 
 
-def test_vmap_over_agents_is_the_same_as_one_by_one(disco, plain):
-    rule, lifetime, rollouts, validation = disco
-    other = make_lifetime(make_learner(rule, scale=0.4))
+def test_vmap_over_agents_is_the_same_as_one_by_one(learned_discount):
+    rule, lifetime, rollouts, validation = learned_discount
+    other = jax.tree.map(lambda x: 0.9 * x if eqx.is_inexact_array(x) else x, lifetime)
     both = jax.jit(
         jax.vmap(
             functools.partial(recorded_gradient, PROBLEM, "nested", True),
@@ -189,7 +190,10 @@ def test_vmap_over_agents_is_the_same_as_one_by_one(disco, plain):
         )
     )
     together = both(rule, stack([lifetime, other]), rollouts, validation)
-    assert_same(jax.tree.map(lambda x: x[0], together), plain)
+    alone = compiled("nested", True)
+    for i, one in enumerate((lifetime, other)):
+        expected = alone(rule, one, rollouts, validation)
+        assert_same(jax.tree.map(lambda x, i=i: x[i], together), expected)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +221,7 @@ def under(rule: Rule, network: NetworkConfig, make_rollout=make_rollout):
 
 
 @pytest.fixture(scope="module")
-def learned_discount(one_loop):
+def learned_discount():
     with jax.enable_x64(True):
         yield under_a_learned_discount(NetworkConfig(torso=(6, 5)))
 
@@ -268,23 +272,22 @@ def test_finite_differences_of_a_learned_discount(learned_discount, monkeypatch)
     check_finite_differences(learned_discount, monkeypatch)
 
 
-@pytest.mark.usefixtures("one_loop")
-@pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_finite_differences_through_an_agent_with_memory(cell, x64, monkeypatch):
-    network = NetworkConfig(torso=(6,), memory=cell, memory_size=3)
+def test_finite_differences_through_an_agent_with_memory(monkeypatch):
+    """Of the two cells, the one with more to remember; both unroll to what they do step by step
+    (test_memory.py)."""
+    network = NetworkConfig(torso=(6,), memory="lstm", memory_size=3)
 
     def remembered(seed: int) -> Rollout:
         random, rollout = np.random.default_rng(seed), make_rollout(seed)
         numbers = [jnp.asarray(random.normal(size=(1, B, 3))) for _ in range(2)]
-        memory = LSTMState(*numbers) if cell == "lstm" else numbers[0]
-        return dataclasses.replace(rollout, memory=memory)
+        return dataclasses.replace(rollout, memory=LSTMState(*numbers))
 
     arguments = under_a_learned_discount(network, remembered)
     assert dead_leaves(compiled()(*arguments).gradient) == []
     check_finite_differences(arguments, monkeypatch)
 
 
-def test_finite_differences_of_a_residual(one_loop, x64, monkeypatch):
+def test_finite_differences_of_a_residual(monkeypatch):
     config = ResidualConfig(channels=3, hidden=4, mixed=3, life_units=3)
     rule = random_like(lambda: Residual(config, key=jax.random.key(0)), scale=0.3)
     arguments = under(rule, NetworkConfig(torso=(6,)))

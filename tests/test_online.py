@@ -91,7 +91,7 @@ def played_under(rule, seed=0, **size) -> Rollout:
     return dataclasses.replace(rollout, context=told)
 
 
-@pytest.mark.usefixtures("x64", "one_loop")
+@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("case", CASES)
 def test_finite_differences(case, monkeypatch):
     create, settings = CASES[case]
@@ -117,7 +117,7 @@ class Pinned(ActorCritic):
         return self.constant, state
 
 
-@pytest.mark.usefixtures("x64", "one_loop")
+@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(
     "create, number",
     [
@@ -235,17 +235,18 @@ def test_rules_learned_online_find_the_best_action(rule):
 
 def test_a_rule_that_learns_goes_on_to_the_same_bits_and_can_be_used_frozen(tmp_path):
     settings = dict(steps=1200, seeds=2, **SMALL)
-    whole = train("catch:rows=4,columns=3", "frodo", out=str(tmp_path / "whole"), **settings)
-    train(
-        "catch:rows=4,columns=3", "frodo", out=str(tmp_path / "half"), **settings | dict(steps=600)
-    )
-    setup, folder = reopen(str(tmp_path / "half"), 1200)
-    half = execute(setup, folder)
+    run = api.setup("catch:rows=4,columns=3", "frodo", **settings)
+    whole = execute(run, start(run, str(tmp_path / "whole")))
+    folder = start(run, str(tmp_path / "half"))
+    execute(run, folder, should_stop=lambda: len(folder.metrics()) == 1)
+    assert folder.summary() is None
+    half = execute(run, folder)
     for name in ("params_sha256", "rule_sha256"):
         assert half.summary[name] == whole.summary[name]
-    start = rules.load("frodo")
     learned = rules.load(str(tmp_path / "whole"))
-    assert rules.digest(learned) == whole.summary["rule_sha256"] != rules.digest(start)
+    assert (
+        rules.digest(learned) == whole.summary["rule_sha256"] != rules.digest(rules.load("frodo"))
+    )
     frozen = train("catch:rows=4,columns=3", str(tmp_path / "whole"), steps=200)
     assert not frozen.config.learn_rule and frozen.config.torso == (16,)
     assert frozen.summary["rule_sha256"] == whole.summary["rule_sha256"]
@@ -269,7 +270,6 @@ def test_a_schedule_counts_the_updates_of_the_agent():
     assert sizes[-1] < 1e-4
 
 
-@pytest.mark.usefixtures("one_loop")
 def test_every_seed_starts_from_its_own_rule():
     start = api.setup(rule="frodo", seeds=2, **SMALL).rule
     assert (start.out.w[0] != start.out.w[1]).any()
@@ -277,7 +277,6 @@ def test_every_seed_starts_from_its_own_rule():
     np.testing.assert_array_equal(alone.out.w[0], start.out.w[0])
 
 
-@pytest.mark.usefixtures("one_loop")
 @pytest.mark.parametrize("rule", ["frodo", Frodo(key=jax.random.key(5))], ids=["name", "object"])
 def test_a_folder_starts_from_the_same_rules_before_there_is_a_checkpoint(rule, tmp_path):
     setup = api.setup(rule=rule, seeds=2, **SMALL | dict(learn_rule=True, steps=64))

@@ -120,15 +120,14 @@ def test_parts_are_as_large_as_fits(limit, size):
 
 def test_a_population_is_split_so_that_it_fits(run):
     """By the figures of the compiler; the settings that are kept say how."""
-    programs, ones = run.programs, run.parts[1:3]
-    states = sum(map(programs.state_memory, run.parts))
-    alone = max(map(programs.extra_memory, ones))
-    together = programs.extra_memory(run.parts[0])
+    programs, (two, one) = run.programs, run.parts[:2]
+    alone, together = map(programs.extra_memory, (one, two))
     assert alone < together, "two agents take no more than one"
-    limit = f"{states + (alone + together) // 2}B"
-    small = run_of(envs=ENVS, agents=5, memory_limit=limit)
-    assert small.settings()["part"] == small.config.part and small.config.part[0] == 1
-    small.prepare()
-    assert small.placement._threads.number == 1  # two at once would not fit
-    with pytest.raises(UserError, match="--memory-limit 1kB is too little"):
-        run_of(envs=ENVS, agents=5, memory_limit="1kB")
+    limit = programs.state_memory(two) + (alone + together) // 2
+    small = run_of(agents=2, memory_limit=f"{limit}B")
+    assert small.settings()["part"] == small.config.part == (1,)
+    for more, side_by_side in ((alone // 2, 1), (alone, 2)):
+        room = 2 * programs.state_memory(one) + alone + more
+        placement = InProcess((one, one), programs, 2, room)
+        placement.prepare()
+        assert placement._threads.number == side_by_side

@@ -27,13 +27,18 @@ def begun(code: str, before: str = "") -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     command = ["sh", "-c", f'{before} exec "$0" "$@"', sys.executable, "-c", START + code]
-    process = subprocess.Popen(command, env=environment, **pipes)
+    # The tests themselves may run under nohup, which they would hand on.
+    heard = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)  # noqa: E731
+    process = subprocess.Popen(command, env=environment, preexec_fn=heard, **pipes)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return process
 
 
 def ended(process: subprocess.Popen) -> tuple[int, str, str]:
-    out, errors = process.communicate(timeout=20)
+    try:
+        out, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()  # if it is still there
     return process.returncode, out, errors
 
 
