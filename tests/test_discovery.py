@@ -31,6 +31,8 @@ from etude.runs.formats import DiscoverRecord
 from etude.runs.lifecycle import execute
 from etude.runs.lifecycle import start as start_run
 from etude.settings import split_specs
+from etude.training.config import TrainRequest
+from etude.training.planning import plan_named
 from tests.conftest import random_like
 from tests.probes import LearnedDiscount
 from tests.test_cli import logged
@@ -430,8 +432,8 @@ def test_a_run_keeps_its_best_rule_and_goes_on_to_the_same_bits(tmp_path):
     assert "meta-step 6 of 6" in describe(records[-1], 6)
     assert "check 0.50" in describe(records[-1], 6)
     assert rules.suggested(str(folder.path))["torso"] == (6,)
-    result = train("catch:rows=5,columns=5", str(folder.path), steps=60)
-    assert result.config.batch == 4 and result.config.learning_rate == 1e-2
+    plan = plan_named(TrainRequest(env="catch:rows=5,columns=5", rule=str(folder.path))).plan
+    assert plan.batch == 4 and plan.learning_rate == 1e-2
 
 
 def test_a_population_with_memory_goes_on_to_the_same_bits(tmp_path):

@@ -72,7 +72,7 @@ class Totals(NamedTuple):
 def played(play: Callable[[int, PRNGKeyArray], jax.Array], options: Options, tasks: int) -> Totals:
     """By a classic strategy, on fresh tasks for each seed."""
     keys = jax.random.split(jax.random.key(options.seed), options.seeds)
-    play_all = jax.jit(partial(play, 64 if options.quick else tasks))
+    play_all = jax.jit(partial(play, 8 if options.quick else tasks))
     totals = np.stack([play_all(key) for key in keys])
     return Totals(totals.mean(axis=1), float(totals.std()))
 
