@@ -310,13 +310,13 @@ def test_a_whole_trial_is_shown_unless_one_says_otherwise(settings, asked, plann
 
 
 def test_a_run_can_only_grow(tmp_path):
-    work = AdaptRun.create(small("rl2"))
+    work = AdaptRun.untraced(small("rl2"))
     start(work, str(tmp_path / "run"))
     with pytest.raises(UserError, match="can only add"):
         reopen(str(tmp_path / "run"), 10)
     longer, _ = reopen(str(tmp_path / "run"), 10**6)
     assert longer.config == dataclasses.replace(work.config, steps=10**6)
-    start(AdaptRun.create(small("rl2", schedule="cosine")), str(tmp_path / "cosine"))
+    start(AdaptRun.untraced(small("rl2", schedule="cosine")), str(tmp_path / "cosine"))
     with pytest.raises(UserError, match="cosine schedule ends where it ends"):
         reopen(str(tmp_path / "cosine"), 10**6)
 
