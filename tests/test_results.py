@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etude.cli import commands
+from etude.cli import commands, reproducing
 from etude.errors import UserError
 from etude.experiments import EXPERIMENTS, Options, Reproduction, Verdict, fingerprint
 from etude.experiments.fingerprint import Fingerprint
@@ -187,6 +187,11 @@ def test_an_experiment_leaves_its_result_and_the_page_is_made(tmp_path, monkeypa
     reproduce(monkeypatch, "--all", "--summary", "--results", str(store))
     text = (tmp_path / "README.md").read_text()
     assert "| It is above 0 | 1 | 1 to 1 | holds |" in text and "Stale" not in text
+    due = reproducing._due(store)
+    assert {*due} == EXPERIMENTS.keys() - {NAME}
+    minutes = [EXPERIMENTS[EXPERIMENTS[x].uses or x].minutes for x in due]
+    assert minutes == sorted(minutes)
+    assert due.index("krazy-world") < due.index("exploration")
     reproduce(monkeypatch, NAME, "--quick", "--out", str(tmp_path / "quick"))
     assert not (tmp_path / "quick" / "result.json").exists()
     assert "`etude reproduce --all --summary`" in capsys.readouterr().out
@@ -196,6 +201,8 @@ def test_an_experiment_leaves_its_result_and_the_page_is_made(tmp_path, monkeypa
     ("words", "told"),
     [
         (["--summary"], "it goes with --all"),
+        (["--all", "--due"], "--due goes with --all and --results"),
+        (["--all", "--due", "--results", "nowhere"], "There is no folder nowhere"),
         (["--all", "--summary", "--results", "nowhere"], "There is no folder nowhere"),
         (["--all", NAME], f"{NAME} does not go with it"),
         (["--all", "--out", "there"], "--out cannot name them"),

@@ -15,6 +15,7 @@ from etude.text import duration
 
 if TYPE_CHECKING:
     from etude.experiments import Options
+    from etude.experiments.page import Entry
 
 STORE = "docs/results/data"
 
@@ -28,6 +29,7 @@ def reproduce(
     out: Annotated[str | None, no_default("a new one under runs/")] = None,
     results: Annotated[str | None, no_default(f"none; {STORE} for --summary")] = None,
     all_: Annotated[bool, tyro.conf.arg(name="all", help_behavior_hint="")] = False,
+    due: Annotated[bool, no_default("no")] = False,
     summary: Annotated[bool, no_default("no")] = False,
     list_: Annotated[bool, tyro.conf.arg(name="list", help_behavior_hint="")] = False,
     *,
@@ -44,6 +46,8 @@ def reproduce(
         out: Folder for the result; with --summary, the page (README.md beside the results).
         results: Folder of results to keep, where this one's goes as well.
         all_: All experiments, one after another.
+        due: With --all, only those that have no result in --results yet, or changed since; the
+            shortest first.
         summary: Run nothing: make one page of the verdicts of all results that are kept.
         list_: List the experiments.
     """
@@ -53,7 +57,7 @@ def reproduce(
     if name and all_:
         raise UserError(f"--all are all experiments: {name} does not go with it.")
     if summary:
-        if not all_ or quick or full or seeds is not None or seed is not None:
+        if not all_ or due or quick or full or seeds is not None or seed is not None:
             raise UserError("--summary runs nothing: it goes with --all, --results and --out only.")
         return _summarise(Path(results or STORE), out)
     if list_ or not (name or all_):
@@ -63,7 +67,9 @@ def reproduce(
         raise UserError(f"There is no experiment {name!r}: {hint}")
     if all_ and out is not None:
         raise UserError("--all makes a folder for each experiment: --out cannot name them.")
-    named = list(EXPERIMENTS) if all_ else [name]
+    if due and (results is None or not all_ or quick):
+        raise UserError("--due goes with --all and --results, which has those that are there.")
+    named = [name] if not all_ else _due(Path(results)) if due and results else list(EXPERIMENTS)
     asked = {x: _options(x, quick, full and not all_, seeds, seed) for x in named}
     from etude.placing.places import working_on
 
@@ -119,20 +125,38 @@ def _run(name: str, options: "Options", out: str | None, results: str | None) ->
         say(f"Kept: {kept}. `etude reproduce --all --summary` makes the page of verdicts anew.")
 
 
-def _summarise(results: Path, out: str | None) -> None:
-    from etude.cli.terminal import say
+def _entries(results: Path) -> "list[Entry]":
+    """All experiments, with the results that there are."""
     from etude.experiments import EXPERIMENTS
-    from etude.experiments.page import entries, page
+    from etude.experiments.page import entries
     from etude.experiments.results import read_results
-    from etude.runs.arrays import write_atomically
 
     if not results.is_dir():
         raise UserError(f"There is no folder {results}: --results names another.")
     found = read_results(results)
     if unknown := found.keys() - EXPERIMENTS.keys():
         raise UserError(f"{results} holds a result of {min(unknown)}, which is no experiment.")
-    text = page(entries(EXPERIMENTS, found)).encode()
+    return entries(EXPERIMENTS, found)
+
+
+def _due(results: Path) -> list[str]:
+    """The names of those that are still to be run, the shortest first."""
+    from etude.experiments import EXPERIMENTS
+
+    found = [x for x in _entries(results) if x.is_due]
+    trains = {x.name: EXPERIMENTS[x.experiment.uses or x.name] for x in found}
+    return sorted(trains, key=lambda x: (trains[x].minutes, EXPERIMENTS[x].uses != ""))
+
+
+def _summarise(results: Path, out: str | None) -> None:
+    from etude.cli.terminal import say
+    from etude.experiments.page import page
+    from etude.runs.arrays import write_atomically
+
+    found = _entries(results)
+    text = page(found).encode()
     path = results.parent / "README.md" if out is None else Path(out)
     with disk_errors(f"Cannot write {path}"):
         write_atomically(path, lambda file: file.write(text))
-    say(f"Wrote {path}: {len(found)} of {len(EXPERIMENTS)} experiments have a result.")
+    kept = sum(x.result is not None for x in found)
+    say(f"Wrote {path}: {kept} of {len(found)} experiments have a result.")

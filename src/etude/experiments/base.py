@@ -102,6 +102,8 @@ class Experiment:
     """Seeds of the runs that settings were chosen on."""
     apart: bool = False
     """Whether each seed is a run of its own, whose seed is `--seed` times a thousand and so on."""
+    uses: str = ""
+    """The experiment whose trainings it looks at, if it has none of its own."""
     minutes: int = 0
     """Of both of two cores that it takes, or about as many, for it was not run yet."""
     cut: str = ""

@@ -19,6 +19,7 @@ Every claim of our sources that an experiment here tests, and what came out. Thi
 the result files in [data](data), never by hand:
 
     etude reproduce NAME --results docs/results/data     # runs an experiment and keeps its result
+    etude reproduce --all --due --results docs/results/data    # runs all that are still to be run
     etude reproduce --all --summary                      # makes this page
 
 A claim **holds**, or does not, if all of our 95% interval over seeds (Student's) agrees; otherwise
@@ -49,6 +50,11 @@ class Entry(NamedTuple):
         if then["experiment"] != self.now.experiment:
             return STALE_EXPERIMENT
         return STALE_CODE if then["code"] != self.now.code else ""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is no result of the experiment as it now is."""
+        return self.result is None or self.stale == STALE_EXPERIMENT
 
 
 def entries(experiments: dict[str, Experiment], results: dict[str, Result]) -> list[Entry]:
@@ -152,7 +158,7 @@ def _left(found: list[Entry]) -> Iterator[tuple[str, str, str]]:
     for x in found:
         command = f"etude reproduce {x.name}"
         why = "no result yet" if x.result is None else x.stale.strip(" *")
-        if why and x.stale != STALE_CODE:
+        if x.is_due:
             told = f"{why} ([earlier]({x.experiment.account}))" if x.experiment.account else why
             yield f"`{command}`", told, _about(x.experiment.minutes)
         if x.experiment.cut and not (x.result and x.result["full"]):
