@@ -42,7 +42,7 @@ settings.load_profile("etude")
 
 # Tracing, most of what is left, makes a great many objects that live until it is done: looking
 # through all of them again and again takes a sixth of the time.
-gc.set_threshold(50_000, 20, 100)
+gc.set_threshold(50_000, 10, 10)
 
 # A shape that broadcasts by accident is an error, as is a call that breaks its shapes in types (see
 # the option --jaxtyping-packages in pyproject.toml).
