@@ -131,6 +131,10 @@ class Broken(Corridor):
                 raise RuntimeError("the glass is broken")
             case "exit":
                 raise SystemExit("enough")
+            case "interrupt":
+                raise KeyboardInterrupt("of its own")
+            case "generator":
+                raise GeneratorExit("of its own")
             case "hang":
                 time.sleep(1000)
             case "die":

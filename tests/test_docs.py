@@ -17,6 +17,7 @@ from etude.cli import commands
 from etude.experiments import EXPERIMENTS
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.lives import family_of, require_drawable
+from etude.rules.names import kind_named
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -170,6 +171,10 @@ def test_every_figure_has_its_command_and_its_commit():
         assert "`etude " in command, f"{name} has no command"
         if experiment := re.findall(r"etude reproduce ([a-z0-9-]+)", command):
             assert experiment[0] in EXPERIMENTS, f"{name}: there is no experiment {experiment[0]}"
+        for spec in re.findall(r"--(?:env|held-out) (\S+)", command):
+            envs.require_known(spec)
+        for spec in re.findall(r"--rule ([^\s`]+)", command):
+            kind_named(spec)
         if git("rev-parse", "--is-shallow-repository") == "false":
             assert git("cat-file", "-t", commit) == "commit", f"{name}: there is no {commit}"
 

@@ -14,7 +14,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import etude
-from etude import api, envs
+from etude import api, envs, errors
 from etude.acting import collector
 from etude.acting.host_source import HostSource
 from etude.acting.jax_source import JaxSource
@@ -23,7 +23,7 @@ from etude.core.config import NetworkConfig
 from etude.core.players import Policy
 from etude.core.returns import lambda_returns, retrace, vtrace
 from etude.envs.host import making
-from etude.envs.host.simulator import Stepped
+from etude.envs.host.simulator import Stepped, faults
 from etude.envs.host.vector_envs import VectorEnvs
 from etude.envs.tasks import HostTask
 from etude.errors import UserError
@@ -234,6 +234,8 @@ def test_mistakes_are_found_before_anything_starts(spec, says):
         ("raise", "RuntimeError: the glass is broken"),
         ("lines", "RuntimeError: first line.$"),
         ("exit", "SystemExit: enough"),
+        ("interrupt", "KeyboardInterrupt: of its own"),
+        ("generator", "GeneratorExit: of its own"),
         ("nan", "its reward is nan"),
         ("inf", "its observation is inf"),
         ("shape", r"shape \(1,\), where its space says \(2,\)"),
@@ -243,7 +245,9 @@ def test_mistakes_are_found_before_anything_starts(spec, says):
         ("die", "its process ended with exit code 3"),
     ],
 )
-def test_a_fault_names_environment_step_and_seed(how, says, workers):
+def test_a_fault_names_environment_step_and_seed(how, says, workers, monkeypatch):
+    # As in our commands; where Python hears Ctrl-C, that would be taken to be the user's.
+    monkeypatch.setattr(errors.signal, "getsignal", lambda number: signal.SIG_IGN)
     if how == "die" and not workers:
         pytest.skip("takes this process along")
     run = api.setup(
@@ -255,6 +259,22 @@ def test_a_fault_names_environment_step_and_seed(how, says, workers):
     assert f"tests.host_probes:Broken:how={how} failed at step 20 (" in str(error.value)
     assert "(environment " in str(error.value) and ", seed " in str(error.value)
     assert not run.collectors
+
+
+def test_ctrl_c_in_an_environment_is_the_users(monkeypatch):
+    monkeypatch.setattr(errors.signal, "getsignal", lambda number: signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt), faults():
+        raise KeyboardInterrupt
+
+
+def test_processes_import_nothing_from_where_the_user_stands(tmp_path, monkeypatch):
+    for name in ("gymnasium", "runpy", "tempfile"):
+        (tmp_path / f"{name}.py").write_text("open('imported', 'w')")
+    monkeypatch.chdir(tmp_path)
+    simulator = envs.make("tests.host_probes:Cycle").open(2, 2)
+    simulator.reset(0)
+    simulator.close()
+    assert not (tmp_path / "imported").exists()
 
 
 @pytest.mark.parametrize("workers", [0, 2])

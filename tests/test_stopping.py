@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from etude.cli import streams
 from etude.runs import folder as folders
 from etude.runs.folder import RunFolder
 
@@ -22,14 +23,17 @@ def ready():
 """
 
 
+HEARS_ALL = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+
+
 def begun(code: str, before: str = "") -> subprocess.Popen:
     """A process that has said that it is ready, with a shell's command before it."""
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    command = ["sh", "-c", f'{before} exec "$0" "$@"', sys.executable, "-c", START + code]
     # The tests themselves may run under nohup, which they would hand on.
-    heard = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)  # noqa: E731
-    process = subprocess.Popen(command, env=environment, preexec_fn=heard, **pipes)
+    code = START + code if before else HEARS_ALL + START + code
+    command = ["sh", "-c", f'{before} exec "$0" "$@"', sys.executable, "-c", code]
+    process = subprocess.Popen(command, env=environment, **pipes)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return process
 
@@ -171,7 +175,7 @@ with streams.forgiving():
     {matter}
     from etude.cli.terminal import say
     for i in range(3000):
-        say(f"update {{i}} · return – … × γ")
+        say(f"update {{i}} · return − … × γ")
     open("done", "w").close()
 """
 
@@ -216,3 +220,10 @@ def test_what_only_prints_says_that_it_could_not(tmp_path):
 def test_a_terminal_without_our_characters_shows_others(encoding, line, tmp_path):
     result = printing(tmp_path, stdout=subprocess.PIPE, env={"PYTHONIOENCODING": encoding})
     assert result.returncode == 0 and result.stdout.splitlines()[0] == line
+
+
+def test_all_of_our_characters_have_others_in_ascii():
+    texts = [path.read_text() for path in (SOURCE / "etude").rglob("*.py")]
+    ours = {x for text in texts for x in text if not x.isascii()} - {"\ufffd"}
+    assert "−" in ours and not {x for x in ours if streams.in_ascii(x) == "?"}
+    assert "".join(map(streams.in_ascii, "½ ŷ − ñ 語")) == "1/2 y - n ?"

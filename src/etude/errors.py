@@ -1,6 +1,7 @@
 """Mistakes a user can mend: one clear sentence, exit code 2, no traceback."""
 
 import difflib
+import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,8 @@ class UserError(Exception):
 
 def reason(error: BaseException) -> str:
     """The first line of what an exception says, or its name if it says nothing."""
+    if isinstance(error, OSError) and error.strerror:  # without its number
+        return error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
     return (str(error).splitlines() or [""])[0].strip() or type(error).__name__
 
 
@@ -33,8 +36,17 @@ def foreign_code(what: str) -> Iterator[None]:
         raise
     except SystemExit as end:
         raise UserError(f"{what}: it calls sys.exit({end.code!r}).") from end
-    except Exception as error:
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
         raise UserError(f"{what}: {reason(error)}") from error
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Whether the user asks for an end by it. Where something else than Python itself hears Ctrl-C,
+    as in our commands, no exception comes of it: then foreign code has raised this one."""
+    heard_by_python = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return isinstance(error, KeyboardInterrupt) and heard_by_python
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:

@@ -203,6 +203,7 @@ MOST_STEPS, MOST_AT_ONCE = 10**15, 2**31 - 1
 which arrays have an index for."""
 IN_TIME = ("steps", "meta_steps", "warmup", "seed")
 MOST_LAYERS = 256
+MOST_FRAMES = 256
 
 
 def is_count(x: int | tuple[int, ...]) -> bool:
@@ -230,6 +231,7 @@ _RANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "whole": (lambda x: x >= 0, "0 or more"),
     "lag": (lambda x: x in (0, 1), "0 or 1"),
     "count": (is_count, "at least 1"),
+    "frames": (lambda x: 1 <= x <= MOST_FRAMES, f"from 1 to {MOST_FRAMES}"),
     "widths": (lambda x: x and _are_layers(x), f"1 to {MOST_LAYERS} positive widths"),
     "channels": (lambda x: _are_layers(x), f"at most {MOST_LAYERS} positive numbers of channels"),
 }

@@ -35,6 +35,7 @@ from etude.training.presets import default_of
 # Whatever needs JAX, NumPy or tables is imported by the commands themselves, as late as can be:
 # neither help nor a mistake nor the first line of a run should have to wait for it.
 
+ABOUT = "Learn how to learn. (etude --version tells versions.)"
 app = tyro.extras.SubcommandApp()
 
 OPTIONS, SLOWER = RunOptions(), RunOptions(checkpoint_seconds=60.0)
@@ -106,7 +107,7 @@ def _estimate(config: DiscoverConfig, asked: Asked, cluster: ClusterOptions) -> 
         raise UserError("--estimate writes nothing: it does not go with --out or --dry-run.")
     from etude.cli.estimating import estimate
 
-    estimate(config, cluster.workers, asked.options.force)
+    estimate(config, cluster, asked.options.force)
 
 
 @app.command
@@ -318,7 +319,7 @@ def main() -> None:
     style = (tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
     try:
         refuse_others_words(sys.argv[1:])
-        app.cli(prog="etude", description="Learn how to learn.", config=style)
+        app.cli(prog="etude", description=ABOUT, config=style)
     except plugins.UntrustedError as error:
         from etude.runs.provenance import command_line
 

@@ -34,6 +34,8 @@ from etude.settings import Settings
 CHUNK_STEPS = 64
 FRAME_MS = 80
 END_MS = 600
+MOST_TOLD = 20
+"""Episodes whose returns are told one by one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +82,9 @@ def play_run(
     write_gif(film.frames, film.ends, path)
     if show:
         show_in_terminal(film.frames)
-    total = ", ".join(f"{x:.3g}" for x in film.returns) or "none ended"
+    total = ", ".join(f"{x:.3g}" for x in film.returns[:MOST_TOLD]) or "none ended"
+    if (more := len(film.returns) - MOST_TOLD) > 0:
+        total += f" and {more} more, on average {np.mean(film.returns):.3g}"
     cut = "" if len(film.returns) == number else f" (cut after {seconds:g} s: see --seconds)"
     drawn = "" if film.pictured else "; there is no picture of this environment, but its quantities"
     return f"Wrote {path}; returns of the episodes: {total}{cut}{about}{drawn}"

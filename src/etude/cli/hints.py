@@ -4,8 +4,11 @@ import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from etude.errors import UserError
+from etude.errors import UserError, did_you_mean
+from etude.settings import shown
 
+COMMANDS = ("train", "discover", "adapt", "compare", "tune", "reproduce")
+COMMANDS += ("envs", "rules", "plot", "play", "inspect", "report")
 MEANT = {
     "--lr": "--learning-rate",
     "--learning_rate": "--learning-rate",
@@ -29,6 +32,10 @@ MEANT = {
 
 
 def refuse_others_words(arguments: Sequence[str]) -> None:
+    """Refuses commands that there are not, and flags that there are elsewhere."""
+    if (command := next(iter(arguments), "-")) not in COMMANDS and not command.startswith("-"):
+        hint = did_you_mean(command, COMMANDS, f"there are: {', '.join(COMMANDS)}.")
+        raise UserError(f"There is no command {shown(command)!r}: {hint}")
     for argument in arguments:
         name = argument.partition("=")[0]
         if name in MEANT:

@@ -64,8 +64,7 @@ def _inspect(
     from etude.inspection.inspect import inspect, subject
     from etude.runs.folder import RunFolder
 
-    say("The agents…")
-    agents = subject(what, training)
+    agents = subject(what, training, say)
     found = inspect(agents, length, number, seed, say)
     folder = RunFolder.create(out, "inspect")
     figures.draw(found, folder.path / "inspection.png")

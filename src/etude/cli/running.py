@@ -55,7 +55,10 @@ def run(
 def _watched(run: Run, folder: RunFolder, options: RunOptions) -> None:
     """To its end, or until it is stopped."""
     say(f"Run folder: {folder.path}")
-    for note in run.notes(resumed=options.resume is not None):
+    goes_on = options.resume is not None
+    if goes_on and not folder.has_checkpoint:
+        say("There is no checkpoint yet: from the start.")
+    for note in run.notes(resumed=goes_on):
         say(note)
     seeds = run.settings().get("seeds", 1)
     progress = ProgressReport(out, run.doing, run.updates, run.describe, seeds, run.max_seconds)
@@ -74,7 +77,7 @@ def _watched(run: Run, folder: RunFolder, options: RunOptions) -> None:
             on_record=log,
             should_stop=stopping.asked,
             checkpoint_seconds=options.checkpoint_seconds,
-            begin=lambda done: _tell_start(run, done) if options.resume is not None else None,
+            begin=lambda done: _tell_start(run, done) if goes_on and done else None,
         )
     if folder.summary() is None:
         how = "Stopped and saved." if result.done else "Stopped before the first update."
@@ -84,8 +87,7 @@ def _watched(run: Run, folder: RunFolder, options: RunOptions) -> None:
 
 
 def _tell_start(run: Run, done: int) -> None:
-    of = f"of {count(run.updates, 'update')}"
-    say(f"Goes on after {done:,} {of}." if done else "There is no checkpoint yet: from the start.")
+    say(f"Goes on after {done:,} of {count(run.updates, 'update')}.")
 
 
 def try_out(config: object) -> None:

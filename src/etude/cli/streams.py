@@ -6,13 +6,16 @@ import errno
 import io
 import os
 import sys
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 PLAIN = {
     "…": "...", "·": "-", "–": "-", "—": "-", "→": "->", "←": "<-", "×": "x", "±": "+-",
     "≥": ">=", "≤": "<=", "²": "^2", "▀": "#", "‘": "'", "’": "'", "“": '"', "”": '"',
-    "�": "?", "γ": "gamma", "λ": "lambda", "η": "eta", "θ": "theta", "π": "pi",
+    "−": "-", "⁄": "/", "√": "sqrt ", "∂": "d", "∇": "grad ", "Σ": "sum ", "‖": "|",
+    "⌊": "[", "⌋": "]", "�": "?", "γ": "gamma", "ε": "epsilon", "λ": "lambda", "μ": "mu",
+    "η": "eta", "θ": "theta", "π": "pi", "ρ": "rho", "τ": "tau",
     "│": "|", "─": "-", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "━": "-", "╸": "-", "╺": "-",
 }  # fmt: skip
 """What stands for characters that the terminal does not have."""
@@ -21,8 +24,15 @@ PLAIN = {
 def _plain(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    text = error.object[error.start : error.end]
-    return "".join(PLAIN.get(x, "?") for x in text), error.end
+    return "".join(map(in_ascii, error.object[error.start : error.end])), error.end
+
+
+def in_ascii(character: str) -> str:
+    """What comes nearest to it: `1/2` for ½, `y` for ŷ, nothing for an accent alone."""
+    if character in PLAIN or unicodedata.combining(character):
+        return PLAIN.get(character, "")
+    parts = unicodedata.normalize("NFKD", character)
+    return "".join(x if x.isascii() else PLAIN.get(x, "") for x in parts) or "?"
 
 
 class Stream:

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from etude.runs.estimates import require_room
+
 
 class EnvState(eqx.Module):
     time: Int[Array, ""]
@@ -119,7 +121,11 @@ class TaskEnvironment(Environment[State, Params, Array]):
 
     @cached_property
     def default_params(self) -> Params:  # type: ignore[override]
-        return jax.jit(self.sample_task)(jax.random.key(0))
+        with jax.ensure_compile_time_eval():
+            draw, key = jax.jit(self.sample_task), jax.random.key(0)
+            # Memory that is not there would end the process, not raise an exception.
+            require_room(draw.lower(key), f"a task of {type(self).__name__}")
+            return draw(key)
 
     @abc.abstractmethod
     def sample_task(self, key: PRNGKeyArray) -> Params: ...

@@ -79,7 +79,9 @@ class Inspection:
         }
 
 
-def subject(what: str, training: Settings) -> Subject:
+def subject(
+    what: str, training: Settings, say: Callable[[str], None] = lambda text: None
+) -> Subject:
     """The agents of a training run, or new ones that are trained under a rule: one with a name, in
     a file, or of a run of discovery. `training`: settings for that, of which a run has its own."""
     if is_file(Path(what) / CONFIG) and kinds.open_folder(what).kind != "discover":
@@ -88,6 +90,7 @@ def subject(what: str, training: Settings) -> Subject:
         raise UserError(f"{kind} is not of the kind disco: it has no network to look into.")
     run = setup(rule=what, **training)
     rule, task = _require_disco(run.rule), _require_jax(run)
+    say("Agents are trained…")
     learners = advance_to_end(run).state.learner
     return Subject(task, rule, run.config.rollout, learners, run.config.seeds)
 

@@ -229,7 +229,7 @@ class RunFolder:
             parse_json(line, f"Line {number} of {path}", LINE_LIMITS, form)
             for number, line in enumerate(lines, 1)
         ]
-        for name in ("returns", "returns_before", "learned", "check"):
+        for name in ("returns", "last_returns", "returns_before", "learned", "check"):
             shapes = [formats.form_of(x[name]) for x in records if name in x]
             if any(shape != shapes[0] for shape in shapes):
                 raise damaged(path, f"{name} has other parts in some lines than in others")

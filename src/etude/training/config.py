@@ -296,7 +296,8 @@ def _check_training(settings: TrainRequest | TrainPlan) -> None:
     check(
         settings,
         count="steps seeds batch rollout epochs minibatches replay_capacity model head memory_size "
-        "embedding frame_stack log_every",
+        "embedding log_every",
+        frames="frame_stack",
         seed="seed",
         cost="warmup weight_decay max_seconds value_peak",
         positive="learning_rate max_update step_timeout",

@@ -1,8 +1,8 @@
 """Gymnasium environments, several of them in this process."""
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -10,7 +10,14 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
-from etude.envs.host.simulator import OUTCOME, Leaves, Outcome, SimulatorFault, Stepped
+from etude.envs.host.simulator import (
+    OUTCOME,
+    Leaves,
+    Outcome,
+    SimulatorFault,
+    Stepped,
+    faults,
+)
 
 MakeEnv = Callable[[], gymnasium.Env]
 
@@ -110,7 +117,7 @@ class GymEnvs:
         """`room`: arrays to write steps into, if there are any."""
         self.num_envs, self.at = num_envs, 0
         self.envs: list[gymnasium.Env] = []
-        with self._faults():
+        with faults(self):
             for self.at in range(num_envs):
                 self.envs.append(make())
         self.leaves = leaves_of(self.envs[0].observation_space)
@@ -121,7 +128,7 @@ class GymEnvs:
 
     def reset(self, seed: int) -> Leaves:
         self.now.truncated[:] = False
-        with self._faults():
+        with faults(self):
             for i in range(self.num_envs):
                 self.at = i
                 self._begin(i, seed + i)
@@ -129,14 +136,14 @@ class GymEnvs:
 
     def step(self, actions: np.ndarray) -> Stepped:
         self.outcomes.clear()
-        with self._faults():
+        with faults(self):
             for i, action in enumerate((actions + self.first_action).tolist()):
                 self.at = i
                 self._step(i, action)
         return self.now
 
     def picture(self) -> np.ndarray | None:
-        with self._faults():
+        with faults(self):
             try:
                 return picture_in(self.envs[0].render())
             except gymnasium.error.DependencyNotInstalled:
@@ -146,16 +153,6 @@ class GymEnvs:
         for env in self.envs:
             with suppress(Exception):  # the others are to be closed as well
                 env.close()
-
-    @contextmanager
-    def _faults(self) -> Iterator[None]:
-        """The user's code may raise anything."""
-        try:
-            yield
-        except SimulatorFault:
-            raise
-        except (Exception, SystemExit) as error:
-            raise SimulatorFault(f"{type(error).__name__}: {error}", self.at) from error
 
     def _begin(self, i: int, seed: int | None = None) -> None:
         observation, _ = self.envs[i].reset(seed=seed)

@@ -25,7 +25,7 @@ from etude import stopping
 from etude.envs.host import making
 from etude.envs.host.gym_envs import GymEnvs, Leaf, MakeEnv, leaves_of
 from etude.envs.host.making import made
-from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped
+from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped, faults
 
 DEATH_SIGNAL = 1
 """Of prctl: PR_SET_PDEATHSIG."""
@@ -73,12 +73,8 @@ class Processes:
     def __init__(self, make: MakeEnv, num_envs: int, workers: int):
         """`make` must be something that can be pickled."""
         self.num_envs, self.at = num_envs, 0
-        try:
+        with faults():
             example = made(make)
-        except SimulatorFault:
-            raise
-        except (Exception, SystemExit) as error:
-            raise SimulatorFault(f"{type(error).__name__}: {error}") from error
         shapes = shapes_for(leaves_of(example.observation_space), num_envs)
         example.close()
         with tempfile.TemporaryFile() as file:
@@ -147,7 +143,8 @@ class Worker:
     def __init__(self, make: MakeEnv, shapes: Sequence[Shape], fd: int, share: tuple[int, int]):
         self.first, self.end = share
         self.connection, theirs = mp.Pipe()
-        command = [sys.executable, "-m", "etude.envs.host.processes"]
+        # -P: it must not import what happens to lie in the folder that the user stands in.
+        command = [sys.executable, "-P", "-m", "etude.envs.host.processes"]
         with theirs:
             self.process = subprocess.Popen(
                 [*command, str(theirs.fileno()), str(fd)],

@@ -1,9 +1,12 @@
 """What a host simulator is: several copies of an environment, stepped together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+
+from etude.errors import is_ctrl_c
 
 Leaves = Sequence[np.ndarray]
 """The arrays of an observation in the order in which JAX flattens it (dictionaries by key), each
@@ -90,3 +93,18 @@ class SimulatorFault(Exception):
         super().__init__(message)
         self.index = index
         """Of the environment, if it is known."""
+
+
+@contextmanager
+def faults(of: Simulator | None = None) -> Iterator[None]:
+    """Around the user's code, which may raise anything, or exit: a fault of the environment that is
+    being stepped."""
+    try:
+        yield
+    except SimulatorFault:
+        raise
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
+        said = f"{type(error).__name__}: {error}"
+        raise SimulatorFault(said, None if of is None else of.at) from error

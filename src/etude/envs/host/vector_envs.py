@@ -1,24 +1,16 @@
 """Gymnasium's vector environments, whichever way they start new episodes."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from etude.envs.host.gym_envs import first_action_in, leaves_of, picture_in, require_real
-from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped, with_skipped
-
-
-@contextmanager
-def _faults() -> Iterator[None]:
-    """The user's code may raise anything, or exit."""
-    try:
-        yield
-    except SimulatorFault:
-        raise
-    except (Exception, SystemExit) as error:
-        raise SimulatorFault(f"{type(error).__name__}: {error}") from error
+from etude.envs.host.simulator import (
+    Leaves,
+    SimulatorFault,
+    Stepped,
+    faults,
+    with_skipped,
+)
 
 
 class VectorEnvs:
@@ -39,13 +31,13 @@ class VectorEnvs:
         """Whose next step is skipped."""
 
     def reset(self, seed: int) -> Leaves:
-        with _faults():
+        with faults():
             observation, _ = self.env.reset(seed=seed)
             self.cut[:] = False
             return self._arrays(observation)
 
     def step(self, actions: np.ndarray) -> Stepped:
-        with _faults():
+        with faults():
             return self._step(actions)
 
     def _step(self, actions: np.ndarray) -> Stepped:

@@ -184,10 +184,11 @@ class DiscoverConfig:
         check(
             self,
             count="agents meta_steps inner_updates rollout batch replay_capacity model head "
-            "validation_rollout validation_batch memory_size embedding frame_stack "
+            "validation_rollout validation_batch memory_size embedding "
             "check_updates check_seeds log_every es_pairs",
             seed="seed",
             part="replay",
+            frames="frame_stack",
             channels="conv",
             positive="learning_rate meta_learning_rate value_learning_rate step_timeout "
             "es_deviation",
