@@ -244,6 +244,9 @@ class Runs:
         self.code = int(command[0])
         return self.code
 
+    def pulse(self):
+        return "a machine"
+
     def last_words(self):
         return f"etude: ended with {self.code}."
 
@@ -258,13 +261,18 @@ def job(code: str) -> Job:
     return Job("job", (code,), Path("nowhere"), lambda: False, lambda: 0.0)
 
 
+def placed_on(actors, code: str, told=None) -> OnWorker:
+    tell = (lambda text: None) if told is None else told.append
+    return OnWorker(actors, job(code), 30.0, tell, clock=lambda: actors.now)
+
+
 def exit_code(placed: OnWorker) -> int:
     return next(x for x in iter(placed.exit_code, "never") if x is not None)
 
 
 def test_a_job_whose_machine_is_lost_goes_on_on_another():
     actors = PretendedActors(kind=Runs)
-    placed = OnWorker(actors, job("2"))
+    placed = placed_on(actors, "2")
     for lost in range(RESTARTS):
         actors.lose(lost)
         assert placed.exit_code() is None
@@ -274,17 +282,45 @@ def test_a_job_whose_machine_is_lost_goes_on_on_another():
 
 def test_a_job_that_loses_every_machine_fails():
     actors = PretendedActors(kind=Runs)
-    placed = OnWorker(actors, job("0"))
+    placed = placed_on(actors, "0")
     actors.dies = 1.0
     assert exit_code(placed) == -9 and placed.last_words() == ""
 
 
 def test_a_job_is_asked_to_stop_before_it_is_ended():
     actors = PretendedActors(kind=Runs)
-    placed = OnWorker(actors, job("0"))
+    placed = placed_on(actors, "0")
     placed.ask_to_stop()
     placed.end(5.0)
-    assert [what for _, what in actors.asked] == ["run", "ask_to_stop", "end"]
+    assert [what for _, what in actors.asked] == ["run", "pulse", "ask_to_stop", "end"]
+
+
+class Endless(PretendedActors):
+    """Whose workers answer while they run something that does not end."""
+
+    def answer(self, actor):
+        self.queues[actor] = [call for call in self.queues[actor] if call[1] != "run"]
+        if self.queues[actor]:
+            super().answer(actor)
+
+
+def test_a_job_whose_machine_does_not_answer_goes_on_on_another():
+    actors, told = Endless(kind=Runs), []
+    actors.capacity = 0  # nothing starts
+    placed = placed_on(actors, "0", told)
+    for _ in range(40):
+        assert placed.exit_code() is None
+    assert not told  # who waits for room does not hang
+    actors.capacity = 99
+    for _ in range(40):
+        assert placed.exit_code() is None
+    assert not told
+    actors.hanging.add(0)
+    for _ in range(40):
+        assert placed.exit_code() is None
+    (text,) = told
+    assert text.startswith("The worker of job on a machine is lost (no answer for 3")
+    assert actors.killed == [0] and list(actors.workers) == [1]
 
 
 def test_pretended_actors_are_actors():

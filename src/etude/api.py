@@ -190,8 +190,8 @@ def compare(
     """
     if resume is not None and settings:
         raise UserError("A comparison keeps its own settings when it goes on.")
-    with working_on(cluster or ClusterOptions()), plugins.trusting(trust):
-        at = places(processes)
+    with working_on(cluster or ClusterOptions(), processes), plugins.trusting(trust):
+        at = places()
         if resume is not None:
             comparison, folder = comparing.reopen(resume)
         else:
@@ -238,8 +238,8 @@ def tune(
         on_progress: Told how many candidates are done (`updates`), in how many `steps`.
     """
     tuning.require_optuna()
-    with working_on(cluster or ClusterOptions()), plugins.trusting(trust):
-        at = places(processes)
+    with working_on(cluster or ClusterOptions(), processes), plugins.trusting(trust):
+        at = places()
         config = make_config(TuneConfig, "etude.tune", env=env, rule=rule, **settings)
         folder = tuning.start(config, out)
         return Tuned(str(folder.path), tuning.execute(config, folder, at, on_progress))

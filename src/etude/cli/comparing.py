@@ -51,10 +51,11 @@ def compare(
     if options.resume is not None and (named := [*comparison.given, *run.given.keys() & {"out"}]):
         raise UserError(f"A comparison keeps its own settings: not {flag(named[0])} here.")
     trust_named(options.trust, comparison.given)
+    from etude.cli.terminal import say
     from etude.placing.places import places, working_on
 
-    with working_on(ClusterOptions(**machines.given)):
-        _compare(comparison.given, options, places(options.processes))
+    with working_on(ClusterOptions(**machines.given), options.processes, say):
+        _compare(comparison.given, options, places())
 
 
 def _compare(given: Settings, options: CompareOptions, at: "Places") -> None:

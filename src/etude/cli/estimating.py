@@ -1,13 +1,16 @@
 """`etude discover --estimate`: how long a discovery would take, here and on a cluster."""
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from rich.markup import escape
 
 from etude.cli.terminal import print_table, say
 from etude.meta.discovery.config import DiscoverConfig
-from etude.meta.discovery.cost import NETWORK, Costs, Prediction, measure
+from etude.meta.discovery.cost import NETWORK, Costs, PartCost, Prediction, measure
 from etude.meta.discovery.run import DiscoveryRun
+from etude.placing.cluster import ClusterOptions
+from etude.placing.rays import connected, room_in_all
 from etude.runs import estimates
 from etude.text import count, duration, size
 
@@ -15,36 +18,41 @@ MANY = 1_000_000
 """Meta-steps of a long discovery."""
 
 
-def estimate(config: DiscoverConfig, workers: int | None, force: bool) -> None:
+def estimate(config: DiscoverConfig, cluster: ClusterOptions, force: bool) -> None:
     """Measures each program and prints what all would take. Nothing is written.
 
     Args:
         config: The settings of the discovery.
-        workers: Those of a cluster; by default all numbers that make a difference.
+        cluster: Machines to measure the exchange with, if there are any. Its workers, or those
+            that it has room for, are looked at, too.
         force: Whether to run even what would take more memory than there is.
     """
-    with estimates.forcing(force):
-        run = DiscoveryRun.create(config)
-    say("Measuring each program for a few seconds …")
-    print_costs(measure(run.parts, run.start, run.programs, config.seed), config, workers)
+    with connected(cluster):
+        with estimates.forcing(force):
+            run = DiscoveryRun.create(config)
+        say("Measuring each program for a few seconds …")
+        exchange, workers = 0.0, cluster.workers
+        if cluster.cluster is not None:
+            from etude.meta.discovery.cluster.exchange import exchange_seconds
+
+            exchange = exchange_seconds(run.start, cluster)
+            workers = workers or room_in_all(cluster)
+        costs = measure(run.parts, run.start, run.programs, config.seed, exchange)
+    threads = 1 if config.memory_limit else cluster.worker_cpus
+    print_costs(costs, config, workers, threads)
+    if cluster.cluster is None:
+        say("What Ray adds to that is measured with --cluster only.")
 
 
-def print_costs(costs: Costs, config: DiscoverConfig, workers: int | None) -> None:
-    rows = (
-        (
-            escape(part.name),
-            f"{part.seconds:.3g} s",
-            f"{part.steps / part.seconds:,.0f}",
-            size(part.memory),
-            f"{part.compile_seconds:.3g} s",
-        )
-        for part in costs.parts
+def print_costs(costs: Costs, config: DiscoverConfig, workers: int | None, threads: int) -> None:
+    print_table((_part_row(*kind) for kind in _kinds(costs)), *PART_COLUMNS)
+    say(
+        f"\nA rule of {size(costs.rule_bytes)}; the driver takes {costs.adding:.2g} s per part, "
+        f"and the rule and an update are on their way for {costs.exchange:.2g} s."
     )
-    print_table(rows, "part", "per meta-step", "steps/s", "memory", "compile")
-    say(f"\nA rule of {size(costs.rule_bytes)}; the driver takes {costs.adding:.2g} s per part.")
-    say("On workers of one core like these:")
+    say(f"On workers with {count(threads, 'core')} like these:")
     print_table(
-        (_row(x, costs.steps, config.meta_steps) for x in _predictions(costs, workers)),
+        (_row(x, costs.steps, config.meta_steps) for x in _predictions(costs, workers, threads)),
         "workers",
         "per meta-step",
         "steps/s",
@@ -53,11 +61,33 @@ def print_costs(costs: Costs, config: DiscoverConfig, workers: int | None) -> No
         f"{config.meta_steps:,} meta-steps",
         f"{MANY:,} meta-steps",
     )
-    end, parts = costs.end_of_scaling, len(costs.parts)
+    end, parts = costs.end_of_scaling(threads), len(costs.parts)
     say(f"More than {count(end, 'worker')} make it hardly faster, for {count(parts, 'part')}.")
     say(
         f"Checks and checkpoints come on top. A network of {size(NETWORK)}/s is assumed, and "
         "parts that last equally long every time."
+    )
+
+
+PART_COLUMNS = ("part", "per meta-step", "steps/s", "agents", "beside them", "compile")
+
+
+def _kinds(costs: Costs) -> Iterator[tuple[PartCost, int]]:
+    """The first of parts that were measured together, and how many they are."""
+    for _, alike in groupby(costs.parts, lambda part: part._replace(name="")):
+        first, *others = alike
+        yield first, 1 + len(others)
+
+
+def _part_row(part: PartCost, number: int) -> tuple[str, ...]:
+    others = f", and {number - 1:,} alike" if number > 1 else ""
+    return (
+        f"{escape(part.name)}{others}",
+        f"{part.seconds:.3g} s",
+        f"{part.steps / part.seconds:,.0f}",
+        size(part.agents),
+        size(part.extra),
+        f"{part.compile_seconds:.3g} s",
     )
 
 
@@ -73,10 +103,10 @@ def _row(found: Prediction, steps: int, meta_steps: int) -> tuple[str, ...]:
     )
 
 
-def _predictions(costs: Costs, workers: int | None) -> Iterator[Prediction]:
-    """On the workers that are asked for, or on one, two, four and so on."""
+def _predictions(costs: Costs, workers: int | None, threads: int) -> Iterator[Prediction]:
+    """On one, two, four workers and so on, and on those that there are."""
     parts = len(costs.parts)
     doubled = {2**i for i in range(parts.bit_length())}
-    numbers = {workers} if workers else doubled | {costs.end_of_scaling, parts}
-    for number in sorted(numbers):
-        yield costs.on(number)
+    known = {costs.end_of_scaling(threads), parts, min(workers or parts, parts)}
+    for number in sorted(doubled | known):
+        yield costs.on(number, threads)

@@ -71,10 +71,11 @@ def reproduce(
         raise UserError("--due goes with --all and --results, which has those that are there.")
     named = [name] if not all_ else _due(Path(results)) if due and results else list(EXPERIMENTS)
     asked = {x: _options(x, quick, full and not all_, seeds, seed) for x in named}
+    from etude.cli.terminal import say
     from etude.placing.places import working_on
 
     files_matter()
-    with working_on(ClusterOptions(**machines.given)):
+    with working_on(ClusterOptions(**machines.given), tell=say):
         for name, options in asked.items():
             _run(name, options, out, results)
 

@@ -51,12 +51,13 @@ def tune(
     plugins.name_modules(search.given)
     if options.trust:
         plugins.trust_files()
+    from etude.cli.terminal import say
     from etude.placing.places import places, working_on
     from etude.tuning.run import require_optuna
 
     require_optuna()
-    with working_on(ClusterOptions(**machines.given)):
-        _tune(search.given, options, places(options.processes))
+    with working_on(ClusterOptions(**machines.given), options.processes, say):
+        _tune(search.given, options, places())
 
 
 def _tune(given: Settings, options: TuneOptions, at: "Places") -> None:

@@ -3,10 +3,11 @@ more than one, and lose by sharing it."""
 
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from etude.errors import UserError, disk_errors
@@ -23,6 +24,44 @@ def cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
+
+
+@contextmanager
+def on_one_core() -> Iterator[None]:
+    """Within it, all threads that this process has share one core, where the system can do that."""
+    if sys.platform != "linux":
+        yield
+        return
+    before = {}
+    for thread in map(int, os.listdir("/proc/self/task")):
+        with suppress(ProcessLookupError):  # it has ended
+            before[thread] = os.sched_getaffinity(thread)
+            os.sched_setaffinity(thread, {cores()[0]})
+    try:
+        yield
+    finally:
+        for thread, own in before.items():
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(thread, own)
+
+
+class Claim:
+    """So many cores that no other claim of this user's on this machine has, for as long as this
+    process lives; where there are not as many, or there is no telling, all of them."""
+
+    def __init__(self, number: int):
+        self._held: dict[int, socket.socket] = {}
+        for core in cores() if sys.platform == "linux" else ():
+            # A name that the system takes back when its holder ends, however it does.
+            name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            with suppress(OSError):  # another has it
+                name.bind(f"\0etude-core-{os.getuid()}-{core}")
+                self._held[core] = name
+            if len(self._held) == number:
+                break
+        if len(self._held) < number:
+            self._held.clear()
+        self.cores = list(self._held) or cores()
 
 
 class LocalPlaces:

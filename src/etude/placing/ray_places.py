@@ -1,7 +1,8 @@
 """Places on a cluster: jobs run as processes of its machines, as they do here (`local.py`)."""
 
 import signal
-from collections.abc import Hashable
+import time
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,25 +10,31 @@ from etude.errors import UserError
 from etude.placing.actors import Actors, Lost, Ref
 from etude.placing.cluster import ClusterOptions
 from etude.placing.job import Job
-from etude.placing.local import LocalProcess, cores, start_process
+from etude.placing.local import Claim, LocalProcess, start_process
 from etude.placing.rays import RayActors, room_in_all
 from etude.placing.surroundings import Surroundings
-from etude.runs.folder import CONFIG
+from etude.runs.folder import CONFIG, LOCK
+from etude.runs.inside import is_locked
 
 if TYPE_CHECKING:
     from etude.placing.job import Placed
 
 RESTARTS = 5
 """How often a job goes on elsewhere when the machine is lost that it ran on."""
-RUN, STOP, LAST_WORDS, END = ["run", "ask_to_stop", "last_words", "end"]
+PULSE_EVERY = 5.0
+"""Seconds between two looks at whether the machine of a job still answers."""
+LETTING_GO = 60.0
+"""Seconds that a process has to end whose runner is lost; the job goes on only then."""
+RUN, STOP, LAST_WORDS, PULSE, END = ["run", "ask_to_stop", "last_words", "pulse", "end"]
 CALLS_AT_ONCE = 4
 
 
 class Runner:
     """Runs one command on the machine that it is on. It is asked while the command runs."""
 
-    def __init__(self, surroundings: Surroundings):
+    def __init__(self, surroundings: Surroundings, cpus: int):
         surroundings.take_on()
+        self._claim = Claim(cpus)
         self._process: LocalProcess | None = None
         self._refused = ""
 
@@ -37,15 +44,22 @@ class Runner:
     def run(self, command: tuple[str, ...], folder: Path) -> int:
         """The command's exit code, when it has ended."""
         if not (folder / CONFIG).is_file():
-            import socket
-
             self._refused = (
-                f"{socket.gethostname()} does not see {folder}: on a cluster, run folders must be "
-                "where all machines see them."
+                f"{self.pulse()} does not see {folder}: on a cluster, run folders must be where "
+                "all machines see them."
             )
             return 2
-        self._process = start_process(command, folder, cores())
+        until = time.monotonic() + LETTING_GO
+        while is_locked(folder / LOCK) and time.monotonic() < until:
+            time.sleep(0.1)
+        self._process = start_process(command, folder, self._claim.cores)
         return self._process.wait()
+
+    def pulse(self) -> str:
+        """The name of this machine."""
+        import socket
+
+        return socket.gethostname()
 
     def last_words(self) -> str:
         return self._process.last_words() if self._process is not None else self._refused
@@ -62,22 +76,33 @@ class Runner:
 class RayPlaces:
     """As many places as the cluster has room for, or as are wanted."""
 
-    def __init__(self, options: ClusterOptions):
+    def __init__(self, options: ClusterOptions, tell: Callable[[str], None] = lambda text: None):
         here = Surroundings.of_this_process(gpus=bool(options.worker_gpus))
-        self._actors = RayActors(Runner, (here,), options, calls_at_once=CALLS_AT_ONCE)
+        asked = (here, options.worker_cpus)
+        self._actors = RayActors(Runner, asked, options, calls_at_once=CALLS_AT_ONCE)
+        self._timeout, self._tell = options.worker_timeout, tell
         self.number = options.workers or room_in_all(options)
         if not self.number:
             raise UserError("The cluster has no machine with what a worker asks for.")
 
     def start(self, job: Job, place: int) -> "Placed":
-        return OnWorker(self._actors, job)
+        return OnWorker(self._actors, job, self._timeout, self._tell)
 
 
 class OnWorker:
-    """A job on a worker. If that is lost, it goes on from its folder on another."""
+    """A job on a worker. If that is lost, or does not answer in time, the job goes on from its
+    folder on another."""
 
-    def __init__(self, actors: Actors, job: Job):
+    def __init__(
+        self,
+        actors: Actors,
+        job: Job,
+        timeout: float,
+        tell: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self._actors, self._job, self._restarts = actors, job, 0
+        self._timeout, self._tell, self._clock = timeout, tell, clock
         self._words = ""
         self._begin()
 
@@ -85,22 +110,44 @@ class OnWorker:
         self._actor: Hashable = self._actors.hire()
         arguments = self._job.command, self._job.folder
         self._code: Ref = self._actors.call(self._actor, RUN, 1, *arguments)[0]
+        self._host = ""
+        self._feel_pulse()
+
+    def _feel_pulse(self) -> None:
+        self._pulse: Ref = self._actors.call(self._actor, PULSE, 1)[0]
+        self._felt = self._clock()
 
     def exit_code(self) -> int | None:
-        if not self._actors.wait([self._code], 0.0):
-            return None
         try:
+            if not self._actors.wait([self._code], 0.0):
+                return self._require_pulse()
             code: int = self._actors.get(self._code)
-        except Lost:
-            self._actors.kill(self._actor)
-            if self._restarts == RESTARTS:
-                return -signal.SIGKILL
-            self._restarts += 1
-            self._begin()
-            return None
+        except Lost as loss:
+            return self._go_on_elsewhere(str(loss))
         self._words = self._ask(LAST_WORDS) or ""
         self._actors.kill(self._actor)
         return code
+
+    def _require_pulse(self) -> None:
+        """A machine that has started must answer; until then it may wait for room as long as it
+        takes."""
+        waited = self._clock() - self._felt
+        if self._actors.wait([self._pulse], 0.0):
+            self._host = self._actors.get(self._pulse)
+            if waited >= PULSE_EVERY:
+                self._feel_pulse()
+        elif self._host and waited > self._timeout:
+            raise Lost(f"no answer for {waited:.0f} s")
+
+    def _go_on_elsewhere(self, why: str) -> int | None:
+        self._actors.kill(self._actor)
+        if self._restarts == RESTARTS:
+            return -signal.SIGKILL
+        self._restarts += 1
+        where = f" on {self._host}" if self._host else ""
+        self._tell(f"The worker of {self._job.name}{where} is lost ({why}): it goes on elsewhere.")
+        self._begin()
+        return None
 
     def last_words(self) -> str:
         return self._words

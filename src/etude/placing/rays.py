@@ -4,9 +4,11 @@
 import logging
 import os
 import secrets
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -26,43 +28,69 @@ STAYS_HERE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 TOKEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 ANSWERS_WITHIN = 10.0
 """Seconds in which the address of a cluster must be reached."""
+SETTINGS = b"\4"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + SETTINGS + bytes(5)
+"""How a conversation in HTTP/2, which Ray speaks, begins: on both sides with a frame of this kind,
+which here is empty."""
+SHORT = 20
+"""Characters of a folder's name that leave room for what Ray puts there."""
 ROOM_EVERY = 5.0
 """Seconds between two looks at what is free."""
 
 
-def connect(address: str, cpus: int | None = None) -> Callable[[], None]:
+def connect(address: str, cpus: int = 1) -> Callable[[], None]:
     """Makes this process the driver of a cluster; returns what undoes it. `cpus`: how many one of
-    our own is to count, by default those there are."""
+    our own is to count at least, whether or not there are as many."""
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
         return lambda: None  # whoever did that will end it, too
     set_out(address)
-    import ray
-
     if address != LOCAL:
         _require_answer(address)
-    own: dict[str, Any] = dict(num_cpus=cpus or len(cores()), include_dashboard=False)
-    own |= dict(_node_ip_address="127.0.0.1")
-    with _own_signals(), warnings.catch_warnings():
-        # JAX warns of forks. Ray's children become programs of their own at once.
-        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
-        try:
-            ray.init(
-                address,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                **own if address == LOCAL else {},
-            )
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            raise UserError(f"The cluster {address} cannot be used: {reason(error)}") from error
-    stopping.add_duty(ray.shutdown)
+    import ray
+
+    room = _private_room() if address == LOCAL else None
+
+    def end() -> None:
+        ray.shutdown()
+        if room is not None:
+            shutil.rmtree(room, ignore_errors=True)
 
     def disconnect() -> None:
-        stopping.drop_duty(ray.shutdown)
-        ray.shutdown()
+        stopping.drop_duty(end)
+        end()
         for name in TOKEN if address == LOCAL else ():
             os.environ.pop(name, None)
 
+    own: dict[str, Any] = dict(num_cpus=max(len(cores()), cpus), include_dashboard=False)
+    own |= dict(_node_ip_address="127.0.0.1", _temp_dir=room)
+    stopping.add_duty(end)
+    with stopping.held():  # or what Ray has started by then would go on
+        try:
+            _init(ray, address, own if address == LOCAL else {})
+        except Exception as error:  # Ray has many
+            disconnect()
+            raise UserError(f"The cluster {address} cannot be used: {_why(error)}") from error
     return disconnect
+
+
+def _init(ray: Any, address: str, own: dict[str, Any]) -> None:
+    with _own_signals(), warnings.catch_warnings():
+        # JAX warns of forks. Ray's children become programs of their own at once.
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **own)
+
+
+def _why(error: Exception) -> str:
+    if "token" in str(error).lower():
+        return f"it wants a token that this process lacks, or another one: {' and '.join(TOKEN)}."
+    return reason(error)
+
+
+def _private_room() -> str:
+    """A folder for a cluster of our own that no other user can look into. Ray's sockets are in it,
+    and the system has a limit on the length of their names."""
+    usual = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="etude-ray-", dir=usual if len(usual) <= SHORT else "/tmp")
 
 
 def set_out(address: str) -> None:
@@ -87,19 +115,33 @@ def set_out(address: str) -> None:
 @contextmanager
 def connected(options: ClusterOptions) -> Iterator[None]:
     """Within it, this process is the driver of the cluster, if there is one."""
-    disconnect = connect(options.cluster) if options.cluster is not None else None
+    if options.cluster is None:
+        yield
+        return
+    disconnect = connect(options.cluster, (options.workers or 1) * options.worker_cpus)
     try:
+        # Others may get machines that have it.
+        if options.cluster == LOCAL and not room_in_all(options):
+            raise UserError(
+                f"This machine lacks what a worker asks for: --worker-cpus {options.worker_cpus}, "
+                f"--worker-gpus {options.worker_gpus:g}."
+            )
         yield
     finally:
-        if disconnect is not None:
-            disconnect()
+        disconnect()
 
 
 def _require_answer(address: str) -> None:
+    """Ray itself would try for minutes."""
     try:
-        socket.create_connection(host_and_port(address), ANSWERS_WITHIN).close()
+        with socket.create_connection(host_and_port(address), ANSWERS_WITHIN) as link:
+            link.settimeout(ANSWERS_WITHIN)
+            link.sendall(PREFACE)
+            answer = link.recv(9)
     except OSError as error:
-        raise UserError(f"No Ray cluster answers at {address}: {reason(error)}") from None
+        raise UserError(f"No Ray cluster answers at {address}: {reason(error)}.") from None
+    if answer[3:4] != SETTINGS:
+        raise UserError(f"What answers at {address} is not a Ray cluster.")
 
 
 class _own_signals:

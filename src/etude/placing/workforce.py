@@ -21,8 +21,9 @@ LOOK_EVERY = 0.2
 """Seconds between two looks at the time, when no worker answers."""
 KEEP_EVERY = 10
 """Steps between two times that all pieces are fetched: as many have to be gone through again."""
-STARTING, PREPARING = 60.0, 3600.0
-"""Seconds that others wait for a worker to start, and that preparing (compiling) may take."""
+TOLD, STARTING, PREPARING = 15.0, 60.0, 3600.0
+"""Seconds until it is said that no worker starts, that others wait for one to start, and that
+preparing (compiling) may take."""
 SLOW, NOTICEABLE = 10.0, 5.0
 """A worker is slow that takes so many times as long as others do, and so many seconds longer."""
 MOST_LOSSES = 5
@@ -130,7 +131,7 @@ class Workforce(Generic[Value]):
             waited = self._clock() - began
             if any(worker.here for worker in self._workers.values()) and waited > STARTING:
                 break
-            if waited > STARTING and not told:
+            if waited > TOLD and not told and not any(x.here for x in self._workers.values()):
                 told = True
                 self._tell("No worker has started yet: the cluster has no room for one.")
             self._turn()

@@ -60,3 +60,14 @@ def locked(path: Path) -> Iterator[None]:
         except OSError:
             raise UserError(f"Another process is working on {path.parent}.") from None
         yield
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another process holds a lock, as far as one can tell."""
+    if fcntl is None or not path.exists():
+        return False
+    try:
+        with locked(path):
+            return False
+    except UserError:
+        return True

@@ -1,9 +1,9 @@
 """What a discovery would take on more machines: its programs are measured here, and a model says
 how long they take side by side.
 
-A meta-step is as long as the work of the busiest worker, whose parts run one after another on one
-core. The driver sends the rule to each worker, and takes in and adds up what each part returns;
-that goes on beside the workers' work, all but the last of it.
+A meta-step is as long as the work of the busiest worker, each of whose parts runs on one core. The
+driver sends the rule to each worker, and takes in and adds up what each part returns; that goes on
+beside the workers' work, all but the last of it. Now and then it fetches all agents.
 """
 
 import dataclasses
@@ -20,6 +20,8 @@ from etude.core.rule import Rule
 from etude.meta.discovery.parts import Likeness, Part, Programs, Sum
 from etude.meta.discovery.rule_optimiser import RuleUpdate
 from etude.placing.balance import shared_out
+from etude.placing.local import on_one_core
+from etude.placing.workforce import KEEP_EVERY
 from etude.runs.storage import bytes_of
 
 NETWORK = 1.25e9
@@ -37,8 +39,10 @@ class PartCost(NamedTuple):
     seconds: float
     """Of a meta-step on one core."""
     compile_seconds: float
-    memory: int
-    """Bytes, with the states of its agents."""
+    agents: int
+    """Bytes of their states."""
+    extra: int
+    """Bytes that a meta-step takes beside them."""
     steps: int
     """Environment steps in a meta-step."""
 
@@ -62,44 +66,70 @@ class Costs:
     rule_bytes: int
     adding: float
     """Seconds that the driver takes to take in and add up what one part returns."""
+    exchange: float
+    """Seconds from sending a rule until what one part returns is added up, if that part has nothing
+    to do. Without a cluster that is not measured, and is what adding takes."""
 
     @property
     def steps(self) -> int:
         """Environment steps in a meta-step."""
         return sum(part.steps for part in self.parts)
 
-    def on(self, workers: int) -> Prediction:
-        """A meta-step on so many workers, at most one for each part."""
+    def on(self, workers: int, threads: int = 1) -> Prediction:
+        """A meta-step on so many workers, at most one for each part, each of which runs so many of
+        its parts side by side."""
         workers = min(workers, len(self.parts))
         seconds = dict(enumerate(part.seconds for part in self.parts))
         shares = shared_out(list(seconds), seconds, {worker: [] for worker in range(workers)})
-        busiest = max(sum(seconds[x] for x in own) for own in shares.values())
-        sending = self.rule_bytes / NETWORK
-        taking_in = self.adding + sending
+        each = [[self.parts[x] for x in own] for own in shares.values()]
+        sending, parts = self.rule_bytes / NETWORK, len(self.parts)
+        fetched = sum(part.agents for part in self.parts) / KEEP_EVERY
         # Whatever is the slower, the workers or the driver, the other goes on beside it.
-        longest = max(busiest + taking_in, len(self.parts) * taking_in)
-        memory = max(sum(self.parts[x].memory for x in own) for own in shares.values())
-        moved = self.rule_bytes * (workers + len(self.parts))
-        return Prediction(workers, workers * sending + longest, memory, moved)
+        longest = max(
+            max(_seconds(own, threads) for own in each) + self.exchange + sending,
+            parts * (self.adding + sending),
+        )
+        return Prediction(
+            workers,
+            workers * sending + longest + fetched / NETWORK,
+            max(_memory(own, threads) for own in each),
+            round(self.rule_bytes * (workers + parts) + fetched),
+        )
 
-    @property
-    def end_of_scaling(self) -> int:
+    def end_of_scaling(self, threads: int = 1) -> int:
         """The smallest number of workers that is nearly as fast as any."""
-        each = [self.on(number) for number in range(1, len(self.parts) + 1)]
+        each = [self.on(number, threads) for number in range(1, len(self.parts) + 1)]
         fastest = min(x.seconds for x in each)
         return next(x.workers for x in each if x.seconds <= NEARLY * fastest)
 
 
+def _seconds(parts: Sequence[PartCost], threads: int) -> float:
+    each = [part.seconds for part in parts]
+    return max(sum(each) / threads, max(each))
+
+
+def _memory(parts: Sequence[PartCost], threads: int) -> int:
+    at_once = sorted((part.extra for part in parts), reverse=True)[:threads]
+    return sum(part.agents for part in parts) + sum(at_once)
+
+
 def measure(
-    parts: Sequence[Part], rule: Rule, programs: Programs, seed: int, seconds: float = 3.0
+    parts: Sequence[Part],
+    rule: Rule,
+    programs: Programs,
+    seed: int,
+    exchange: float = 0.0,
+    seconds: float = 3.0,
 ) -> Costs:
-    """Runs each program for about so many seconds, at least `REPEATS` times after the first."""
+    """Runs each program for about so many seconds, at least `REPEATS` times after the first.
+    `exchange`: what was measured of a cluster, if there is one."""
     found: dict[Likeness, PartCost] = {}
     for part in parts:
         if part.likeness not in found:
             found[part.likeness] = _cost_of(part, rule, programs, seed, seconds)
     costs = tuple(found[part.likeness]._replace(name=part.name) for part in parts)
-    return Costs(costs, bytes_of(rule), _adding(rule))
+    adding = _adding(rule)
+    return Costs(costs, bytes_of(rule), adding, max(adding, exchange))
 
 
 def _cost_of(part: Part, rule: Rule, programs: Programs, seed: int, seconds: float) -> PartCost:
@@ -114,12 +144,14 @@ def _cost_of(part: Part, rule: Rule, programs: Programs, seed: int, seconds: flo
         seats = done.seats
 
     step()
-    memory = programs.state_memory(part) + programs.extra_memory(part)
+    memory = programs.state_memory(part), programs.extra_memory(part)
     steps = part.group.steps_per_meta_step * part.place.agents
     try:
-        return PartCost(part.name, _median_seconds(step, seconds), compiling, memory, steps)
+        with on_one_core():
+            took = median_seconds(step, seconds)
     finally:
         part.group.close()
+    return PartCost(part.name, took, compiling, *memory, steps)
 
 
 def _adding(rule: Rule) -> float:
@@ -133,10 +165,10 @@ def _adding(rule: Rule) -> float:
 
     add()
     add()  # compiles
-    return _median_seconds(add, 0.0)
+    return median_seconds(add)
 
 
-def _median_seconds(work: Callable[[], None], seconds: float) -> float:
+def median_seconds(work: Callable[[], None], seconds: float = 0.0) -> float:
     took: list[float] = []
     while len(took) < REPEATS or sum(took) < seconds:
         began = time.perf_counter()

@@ -40,7 +40,7 @@ class OnCluster(Placement):
     def prepare(self) -> None:
         options, config = self._options, self._config
         assert options.cluster is not None
-        self._disconnect = connect(options.cluster)
+        self._disconnect = connect(options.cluster, (options.workers or 1) * options.worker_cpus)
         # Side by side, parts could take more than the limit.
         threads = 1 if config.memory_limit else options.worker_cpus
         rule = pickle.dumps(jax.device_get(self._start))
