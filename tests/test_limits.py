@@ -77,6 +77,13 @@ def test_other_kinds_of_run_are_estimated_before_anything_is_drawn():
         judged(run, run.init().policy, 10**9)
 
 
+def test_a_task_that_memory_cannot_hold_is_not_drawn(monkeypatch):
+    monkeypatch.setattr(estimates, "free_memory", lambda: 1 << 30)
+    assert envs.make("tabular_mdp:states=2000").num_actions == 5  # 80 MB
+    with pytest.raises(UserError, match=r"at least 2 GB of .* most is a task of TabularMDP\."):
+        envs.make("tabular_mdp:states=5000")
+
+
 def test_agents_of_a_population_count():
     config = DiscoverConfig(envs="catch:rows=3,columns=3", agents=10**9, check_every=0, torso=(8,))
     run = DiscoveryRun.untraced(config)

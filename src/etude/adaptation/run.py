@@ -170,7 +170,7 @@ class AdaptRun(SideBySide[AdaptState, AdaptResult]):
             return self.method.score(policy, tasks, play_key)
 
         program = jax.jit(jax.vmap(judge)).lower(policies, keys)
-        estimates.require_room(program, f"--test-tasks {number}")
+        estimates.require_room(estimates.needs_of(program).memory, f"--test-tasks {number}")
         return jax.device_get(program.compile()(policies, keys))
 
 

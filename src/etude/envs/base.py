@@ -16,6 +16,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from etude.runs.estimates import require_room
+from etude.runs.storage import bytes_of
+
+COPIES = 4
+"""Of a task while programs are compiled, of which it is a part."""
 
 
 class EnvState(eqx.Module):
@@ -121,11 +125,11 @@ class TaskEnvironment(Environment[State, Params, Array]):
 
     @cached_property
     def default_params(self) -> Params:  # type: ignore[override]
-        with jax.ensure_compile_time_eval():
-            draw, key = jax.jit(self.sample_task), jax.random.key(0)
-            # Memory that is not there would end the process, not raise an exception.
-            require_room(draw.lower(key), f"a task of {type(self).__name__}")
-            return draw(key)
+        draw, key = jax.jit(self.sample_task), jax.random.key(0)
+        # Memory that is not there would end the process, not raise an exception.
+        size = bytes_of(jax.eval_shape(draw, key))
+        require_room(COPIES * size, f"a task of {type(self).__name__}")
+        return draw(key)
 
     @abc.abstractmethod
     def sample_task(self, key: PRNGKeyArray) -> Params: ...

@@ -176,9 +176,9 @@ def require_possible(run: Sized) -> None:
         )
 
 
-def require_room(program: Lowered, setting: str) -> None:
-    """Refuses a program that memory cannot hold, which is due to a setting."""
-    memory, free = needs_of(program).memory, free_memory()
+def require_room(memory: int, setting: str) -> None:
+    """Refuses what takes more bytes than there are, due to a setting."""
+    free = free_memory()
     if not _FORCED.get() and free is not None and memory > free:
         raise UserError(_too_large(memory, free, setting))
 
