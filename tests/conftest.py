@@ -2,9 +2,10 @@
 
 import gc
 import os
-import tempfile
 from collections.abc import Callable
 from typing import TypeVar
+
+from tests.programs import kept_programs
 
 # Before JAX is imported, here and in the processes that tests start: nearly all the time of the
 # tests is compilation, and the programs are small. The devices are for what several of them share.
@@ -15,11 +16,10 @@ os.environ.setdefault(
     " --xla_force_host_platform_device_count=8",
 )
 
-# A program is compiled once, whichever tests, pytest workers and processes they start use it: all
-# inherit these variables from the process that comes here first.
+# All pytest workers, and processes that tests start, inherit these variables from the process that
+# comes here first.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    _cache = tempfile.TemporaryDirectory(prefix="etude-tests-")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache.name
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = kept_programs()
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 import jax

@@ -77,7 +77,8 @@ def test_a_single_agents_batch_is_shared_out():
 
 
 def test_the_parts_of_a_population_are_on_devices_in_turn():
-    settings = TINY_DISCOVERY | dict(envs="catch:rows=4,columns=3", agents=4, part=(1,))
+    settings = TINY_DISCOVERY | dict(envs="tests.probes:MatchSign", agents=4, part=(1,))
+    settings |= dict(inner_updates=1)
     found = []
     for number in (1, 4, 2):
         with devices.using(number):

@@ -246,7 +246,7 @@ SETTINGS = dict(batch=32, rollout=8, torso=(32,), seeds=1, log_every=50)
     [
         ("ppo", dict(steps=60_000, learning_rate=3e-3, epochs=4, minibatches=2)),
         ("actor_critic:bins=0,scale_values=false", dict(steps=120_000, learning_rate=3e-3)),
-        ("disco103", dict(steps=10_000, learning_rate=1e-2, model=32, head=32)),
+        ("disco103", dict(steps=6_000, batch=16, learning_rate=1e-2, model=32, head=32)),
     ],
 )
 def test_memory_is_what_solves_a_task_that_needs_it(rule, settings):
