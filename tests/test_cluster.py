@@ -6,6 +6,9 @@ import importlib.util
 import os
 import re
 import signal
+import socket
+import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import pytest
 from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.run import DiscoveryRun
+from etude.placing import places, rays
 from etude.placing.cluster import ClusterOptions
 from etude.placing.job import LOG, Job
 from etude.placing.ray_places import RayPlaces
@@ -149,8 +153,14 @@ def test_a_driver_that_is_killed_goes_on_elsewhere(alone, expected, tmp_path, ca
     kill_when(process, lambda: folder.has_checkpoint, tmp_path)
     session = f"_{process.pid}/"
     wait_for(lambda: not any(session in x for x in commands()))
+    wait_for(lambda: not rooms(process.pid))
     assert folder.summary() is None and folder.updates_done >= 1
     assert outcome(execute(alone, folder)) == expected
+
+
+def rooms(driver: int) -> list[Path]:
+    """What is left of the folders of a driver's own cluster."""
+    return list(Path(tempfile.gettempdir()).glob(f"etude-ray-*/ray/session_*_{driver}"))
 
 
 def commands() -> list[str]:
@@ -186,12 +196,53 @@ def test_jobs_run_on_machines_of_the_cluster(cluster, tmp_path):
     assert "on a cluster, run folders must be where all machines see them" in failed["unseen"]
 
 
-def test_all_of_it_listens_on_loopback_alone(cluster):
-    port, listening = int(cluster.address.rpartition(":")[2]), set()
+def listening() -> dict[str, str]:
+    """The addresses that sockets are open on, by their inodes."""
+    found = {}
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            _, local, _, state, *_ = line.split()
-            host, _, number = local.partition(":")
-            if state == "0A" and int(number, 16) == port:
-                listening.add(host)
-    assert listening <= {"0100007F", "0000000000000000FFFF00000100007F"} and listening
+            _, local, _, state, _, _, _, _, _, inode, *_ = line.split()
+            if state == "0A":
+                found[inode] = local.partition(":")[0]
+    return found
+
+
+def sockets_of(process: Path) -> set[str]:
+    """Inodes."""
+    found = set()
+    for link in process.glob("fd/*"):
+        with contextlib.suppress(OSError):
+            found |= set(re.findall(r"socket:\[(\d+)\]", os.readlink(link)))
+    return found
+
+
+def test_all_of_it_listens_on_loopback_alone(cluster):
+    """This process, and all of Ray's."""
+    addresses, seen = listening(), []
+    for process in [Path("/proc/self"), *Path("/proc").glob("[0-9]*")]:
+        command = b""
+        with contextlib.suppress(OSError):
+            command = (process / "cmdline").read_bytes()
+        if process.name == "self" or b"/ray/" in command or command.startswith(b"ray::"):
+            seen += [addresses[x] for x in sockets_of(process) if x in addresses]
+    assert set(seen) <= {"0100007F", "0000000000000000FFFF00000100007F"}
+    assert len(seen) >= 6  # of Ray's head, and of three nodes at least one each
+
+
+def test_what_answers_must_be_a_cluster(monkeypatch):
+    monkeypatch.setattr(rays, "ANSWERS_WITHIN", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(UserError, match=f"answers at 127.0.0.1:{port}: timed out"):
+            rays._require_answer(f"127.0.0.1:{port}")
+        threading.Thread(target=lambda: silent.accept()[0].sendall(b"HTTP/1.1 400 \r\n")).start()
+        with pytest.raises(UserError, match="is not a Ray cluster"):
+            rays._require_answer(f"127.0.0.1:{port}")
+    with pytest.raises(UserError, match=r"No Ray cluster answers at .*: Connection refused\."):
+        rays._require_answer(f"127.0.0.1:{port}")
+
+
+def test_processes_are_refused_before_a_cluster_is_looked_for():
+    options = ClusterOptions("127.0.0.1:9")
+    with pytest.raises(UserError, match="--processes are those of this machine"):
+        places.working_on(options, 2).__enter__()

@@ -11,9 +11,10 @@ import pytest
 
 from etude.errors import UserError
 from etude.placing.job import LOG, Job
-from etude.placing.local import LocalPlaces, cores
+from etude.placing.local import Claim, LocalPlaces, cores, on_one_core
 from etude.placing.pace import Pace, Progress
 from etude.placing.running import run_jobs
+from etude.placing.sweeper import Sweeper
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
@@ -222,3 +223,35 @@ def test_jobs_end_with_the_process_that_started_them(tmp_path, how):
         time.sleep(0.1)
     assert "Stopped and saved" in log.read_text()
     assert (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_claims_of_cores_exclude_each_other():
+    everyone = cores()
+    one, other = Claim(1), Claim(len(everyone) - 1)
+    assert sorted(one.cores + other.cores) == everyone
+    assert Claim(1).cores == everyone  # none is free: all are shared
+    del one
+    assert len(Claim(1).cores) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_on_one_core_all_threads_are_and_then_no_longer():
+    before = os.sched_getaffinity(0)
+    with on_one_core():
+        each = [os.sched_getaffinity(int(x)) for x in os.listdir("/proc/self/task")]
+        assert each == [{min(before)}] * len(each)
+    assert os.sched_getaffinity(0) == before
+
+
+def test_what_is_left_of_a_cluster_is_swept_when_its_driver_is_gone(tmp_path):
+    room = tmp_path / "room"
+    (room / "session").mkdir(parents=True)
+    holds = "import sys, time; file = open(sys.argv[1], 'w'); print(flush=True); time.sleep(60)"
+    left = subprocess.Popen(
+        [sys.executable, "-c", holds, str(room / "session" / "log")], stdout=subprocess.PIPE
+    )
+    assert left.stdout is not None
+    left.stdout.readline()
+    with (room / "session" / "own").open("w"):  # the driver's
+        Sweeper(str(room)).sweep()
+    assert left.wait(10) == -signal.SIGKILL and not room.exists()

@@ -4,7 +4,6 @@
 import logging
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
@@ -21,6 +20,7 @@ from etude.errors import UserError, reason
 from etude.placing.actors import Lost, Ref
 from etude.placing.cluster import LOCAL, ClusterOptions, host_and_port
 from etude.placing.local import cores
+from etude.placing.sweeper import Sweeper
 from etude.settings import shown
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -49,11 +49,12 @@ def connect(address: str, cpus: int = 1) -> Callable[[], None]:
     import ray
 
     room = _private_room() if address == LOCAL else None
+    sweeper = Sweeper(room) if room is not None else None
 
     def end() -> None:
         ray.shutdown()
-        if room is not None:
-            shutil.rmtree(room, ignore_errors=True)
+        if sweeper is not None:
+            sweeper.sweep()
 
     def disconnect() -> None:
         stopping.drop_duty(end)
@@ -61,19 +62,22 @@ def connect(address: str, cpus: int = 1) -> Callable[[], None]:
         for name in TOKEN if address == LOCAL else ():
             os.environ.pop(name, None)
 
-    own: dict[str, Any] = dict(num_cpus=max(len(cores()), cpus), include_dashboard=False)
-    own |= dict(_node_ip_address="127.0.0.1", _temp_dir=room)
     stopping.add_duty(end)
     with stopping.held():  # or what Ray has started by then would go on
         try:
-            _init(ray, address, own if address == LOCAL else {})
+            _init(ray, address, room, cpus)
         except Exception as error:  # Ray has many
             disconnect()
             raise UserError(f"The cluster {address} cannot be used: {_why(error)}") from error
     return disconnect
 
 
-def _init(ray: Any, address: str, own: dict[str, Any]) -> None:
+def _init(ray: Any, address: str, room: str | None, cpus: int) -> None:
+    own: dict[str, Any] = {}
+    if room is not None:
+        own = dict(num_cpus=max(len(cores()), cpus), include_dashboard=False)
+        # In another folder than the room itself: Ray opens its own to all users.
+        own |= dict(_node_ip_address="127.0.0.1", _temp_dir=os.path.join(room, "ray"))
     with _own_signals(), warnings.catch_warnings():
         # JAX warns of forks. Ray's children become programs of their own at once.
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
@@ -81,9 +85,12 @@ def _init(ray: Any, address: str, own: dict[str, Any]) -> None:
 
 
 def _why(error: Exception) -> str:
-    if "token" in str(error).lower():
-        return f"it wants a token that this process lacks, or another one: {' and '.join(TOKEN)}."
-    return reason(error)
+    if not isinstance(error, ConnectionError):
+        return reason(error)
+    return (
+        "it answers, but takes no driver. It may want a token (RAY_AUTH_MODE=token and "
+        "RAY_AUTH_TOKEN in the environment), or have another version of Ray."
+    )
 
 
 def _private_room() -> str:
