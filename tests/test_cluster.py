@@ -229,15 +229,23 @@ def test_all_of_it_listens_on_loopback_alone(cluster):
     assert len(seen) >= 6  # of Ray's head, and of three nodes at least one each
 
 
+def answer_once(server: socket.socket, text: bytes) -> None:
+    with server.accept()[0] as link:
+        link.sendall(text)
+
+
 def test_what_answers_must_be_a_cluster(monkeypatch):
     monkeypatch.setattr(rays, "ANSWERS_WITHIN", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with pytest.raises(UserError, match=f"answers at 127.0.0.1:{port}: timed out"):
             rays._require_answer(f"127.0.0.1:{port}")
-        threading.Thread(target=lambda: silent.accept()[0].sendall(b"HTTP/1.1 400 \r\n")).start()
+        silent.accept()[0].close()
+        answer = threading.Thread(target=lambda: answer_once(silent, b"HTTP/1.1 400 Bad Request"))
+        answer.start()
         with pytest.raises(UserError, match="is not a Ray cluster"):
             rays._require_answer(f"127.0.0.1:{port}")
+        answer.join()
     with pytest.raises(UserError, match=r"No Ray cluster answers at .*: Connection refused\."):
         rays._require_answer(f"127.0.0.1:{port}")
 

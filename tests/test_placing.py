@@ -230,8 +230,11 @@ def test_claims_of_cores_exclude_each_other():
     one, other = Claim(1), Claim(len(everyone) - 1)
     assert sorted(one.cores + other.cores) == everyone
     assert Claim(1).cores == everyone  # none is free: all are shared
-    del one
-    assert len(Claim(1).cores) == 1
+    one.release()
+    again = Claim(1)
+    assert again.cores == one.cores
+    again.release()
+    other.release()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -250,8 +253,8 @@ def test_what_is_left_of_a_cluster_is_swept_when_its_driver_is_gone(tmp_path):
     left = subprocess.Popen(
         [sys.executable, "-c", holds, str(room / "session" / "log")], stdout=subprocess.PIPE
     )
-    assert left.stdout is not None
-    left.stdout.readline()
-    with (room / "session" / "own").open("w"):  # the driver's
+    with left, (room / "session" / "own").open("w"):  # the latter is the driver's
+        assert left.stdout is not None
+        left.stdout.readline()
         Sweeper(str(room)).sweep()
-    assert left.wait(10) == -signal.SIGKILL and not room.exists()
+        assert left.wait(10) == -signal.SIGKILL and not room.exists()

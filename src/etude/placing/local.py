@@ -50,18 +50,30 @@ class Claim:
     process lives; where there are not as many, or there is no telling, all of them."""
 
     def __init__(self, number: int):
-        self._held: dict[int, socket.socket] = {}
+        self._names: list[socket.socket] = []
+        found: list[int] = []
         for core in cores() if sys.platform == "linux" else ():
-            # A name that the system takes back when its holder ends, however it does.
-            name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            with suppress(OSError):  # another has it
-                name.bind(f"\0etude-core-{os.getuid()}-{core}")
-                self._held[core] = name
-            if len(self._held) == number:
-                break
-        if len(self._held) < number:
-            self._held.clear()
-        self.cores = list(self._held) or cores()
+            if len(found) < number and self._takes(core):
+                found.append(core)
+        if len(found) < number:
+            self.release()
+        self.cores = found if len(found) == number else cores()
+
+    def _takes(self, core: int) -> bool:
+        # A name that the system takes back when its holder ends, however it does.
+        name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            name.bind(f"\0etude-core-{os.getuid()}-{core}")
+        except OSError:  # another has it
+            name.close()
+            return False
+        self._names.append(name)
+        return True
+
+    def release(self) -> None:
+        for name in self._names:
+            name.close()
+        self._names = []
 
 
 class LocalPlaces:
