@@ -3,8 +3,9 @@
     python -m benchmarks.scale threads              # two environments on two cores
     python -m benchmarks.scale driver --actors 206  # actors that only return arrays
 
-The first compares two environments side by side with one after another; the second has actors that
-return arrays of the published rule's size. Run it with nothing else running. 206 actors are as many
+The first compares two environments side by side with one after another, on one core and with each
+program on both; the second has actors that return arrays of the published rule's size. Run it with
+nothing else running. 206 actors are as many
 processes, of 70 MB each; with fewer, each has several parts, and the driver takes 206 updates yet.
 """
 
@@ -14,6 +15,7 @@ import re
 import statistics
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import jax
@@ -27,7 +29,7 @@ from etude.meta.discovery.placement import InProcess
 from etude.meta.discovery.rule_optimiser import RuleOptimiser, RuleUpdate
 from etude.meta.discovery.run import DiscoveryRun
 from etude.placing.cluster import LOCAL, ClusterOptions
-from etude.placing.local import cores
+from etude.placing.local import cores, on_one_core
 from etude.placing.rays import RayActors, connect
 from etude.placing.workforce import Workforce
 from etude.rules.disco.rule import Disco, DiscoConfig
@@ -51,17 +53,25 @@ def threads(meta_steps: int, rounds: int) -> Record:
     alone = InProcess(run.parts, run.programs, 1)
     beside = InProcess(run.parts, run.programs, 2)
     alone.prepare()
-    state, seconds = run.init(), {1: [], 2: []}
+    ways = {
+        "one_core": (alone, on_one_core),
+        "one_by_one": (alone, nullcontext),
+        "beside": (beside, nullcontext),
+    }
+    state, seconds = run.init(), {way: [] for way in ways}
     for _ in range(rounds):
-        for number, placement in ((1, alone), (2, beside)):
+        for way, (placement, pinned) in ways.items():
             vars(run)["placement"] = placement
-            state, _ = run.advance(state, 0, 1)
-            began = time.perf_counter()
-            state, _ = run.advance(state, 0, meta_steps)
-            seconds[number].append((time.perf_counter() - began) / meta_steps)
+            with pinned():
+                state, _ = run.advance(state, 0, 1)
+                began = time.perf_counter()
+                state, _ = run.advance(state, 0, meta_steps)
+                seconds[way].append((time.perf_counter() - began) / meta_steps)
     beside.close()
-    one, two = (statistics.median(seconds[number]) for number in (1, 2))
-    return {"cores": len(cores()), "one_ms": one * 1e3, "two_ms": two * 1e3, "ratio": one / two}
+    median = {way: statistics.median(each) for way, each in seconds.items()}
+    found: Record = {f"{way}_ms": x * 1e3 for way, x in median.items()}
+    found |= {f"beside_over_{way}": median[way] / median["beside"] for way in list(ways)[:2]}
+    return {"cores": len(cores())} | found
 
 
 # --- The driver -----------------------------------------------------------------------------------
