@@ -83,3 +83,15 @@ def test_updates_carry_no_gradient():
     x = np.array([1.0, 2.0, 6.0])
     gradient, scale = gradient_of_first(x), np.std(x) + 1e-6
     np.testing.assert_allclose(gradient, [1.0 / scale, 0.0, 0.0], rtol=1e-9)
+
+
+def test_the_unit_of_an_all_but_constant_signal_is_a_part_of_its_mean():
+    """What is left of its deviation is rounding: 100 and 100.001 have squares 0.2 apart, which 32
+    bits hardly tell."""
+    moments = Moments.zero()
+    for _ in range(1000):
+        moments = moments.update(jnp.float32(-100.0), jnp.float32(100.0**2 + 1e-3))
+    offset, unit = moments.units()
+    assert (float(offset), float(unit)) == (pytest.approx(-100.0), pytest.approx(1.0))
+    wide = Moments.zero().update(jnp.float32(-100.0), jnp.float32(100.0**2 + 25.0))
+    assert float(wide.units()[1]) == pytest.approx(5.0, rel=1e-3)

@@ -6,6 +6,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
+SMALLEST_UNIT = 0.01
+"""Of the mean."""
+
+
 class Moments(eqx.Module):
     """Exponential averages of x and x², debiased by the running product of the decays."""
 
@@ -41,6 +45,8 @@ class Moments(eqx.Module):
 
     def units(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Where a signal is counted from and in what units: its mean and standard deviation; plain
-        before the first update."""
+        before the first update. Of a signal that is all but constant, the unit is a small part of
+        the mean: what is left of its deviation is rounding."""
         fresh = self.decay == 1.0
-        return jnp.where(fresh, 0.0, self.mean), jnp.where(fresh, 1.0, self.deviation)
+        unit = jnp.maximum(self.deviation, SMALLEST_UNIT * jnp.abs(self.mean))
+        return jnp.where(fresh, 0.0, self.mean), jnp.where(fresh, 1.0, unit)
