@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-
 SMALLEST_UNIT = 0.01
 """Of the mean."""
 
