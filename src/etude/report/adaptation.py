@@ -11,6 +11,7 @@ from etude.report.folders import (
     film,
     lead_of,
     origin,
+    row_of_run,
     score_cells,
     settings_table,
 )
@@ -74,16 +75,7 @@ def _returns(found: Found, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def row(found: Found) -> Row:
-    summary = found.summary or {}
-    return Row(
-        what=found.config.get("algo"),
-        where=found.config.get("tasks"),
-        state=found.state,
-        seeds=found.config.get("seeds"),
-        steps=found.records[-1]["steps"] if found.records else 0,
-        score=summary.get("after"),
-        seconds=summary.get("seconds"),
-    )
+    return row_of_run(found, found.config.get("algo"), found.config.get("tasks"), "after")
 
 
 def common(found: Found, detail: Detail) -> tuple[str, str, Line] | None:

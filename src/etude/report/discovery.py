@@ -4,7 +4,16 @@ import numpy as np
 
 from etude.meta.discovery.report import PANELS, check_curve
 from etude.report.curves import Detail, about_lines, line
-from etude.report.folders import Found, Row, Told, commands, lead_of, origin, settings_table
+from etude.report.folders import (
+    Found,
+    Row,
+    Told,
+    commands,
+    lead_of,
+    origin,
+    row_of_run,
+    settings_table,
+)
 from etude.report.page import Block, Curves, Facts, Line, Part, Table, number, text
 from etude.runs import results
 from etude.runs.figures import column
@@ -102,10 +111,4 @@ def panels(found: Found, detail: Detail) -> list[Block]:
 
 
 def row(found: Found) -> Row:
-    return Row(
-        what="discovery",
-        where=found.config.get("envs"),
-        state=found.state,
-        steps=found.records[-1]["steps"] if found.records else 0,
-        seconds=(found.summary or {}).get("seconds"),
-    )
+    return row_of_run(found, "discovery", found.config.get("envs"))

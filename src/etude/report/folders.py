@@ -80,6 +80,20 @@ class Row(NamedTuple):
     seconds: float | None = None
 
 
+def row_of_run(found: Found, what: object, where: object, score: str | None = None) -> Row:
+    """`score`: the name in the summary of what a run has come to."""
+    summary = found.summary or {}
+    return Row(
+        what=what,
+        where=where,
+        state=found.state,
+        seeds=found.config.get("seeds"),
+        steps=found.records[-1]["steps"] if found.records else 0,
+        score=None if score is None else summary.get(score),
+        seconds=summary.get("seconds"),
+    )
+
+
 class Told(NamedTuple):
     """What is said of a folder: in its own part, in a row about all, and in a common figure."""
 

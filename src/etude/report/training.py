@@ -11,6 +11,7 @@ from etude.report.folders import (
     film,
     lead_of,
     origin,
+    row_of_run,
     settings_table,
 )
 from etude.report.page import Block, Curves, Facts, Line, Paragraph, Part
@@ -62,16 +63,7 @@ def learned(found: Found, detail: Detail) -> list[Block]:
 
 
 def row(found: Found) -> Row:
-    summary = found.summary or {}
-    return Row(
-        what=found.config.get("rule"),
-        where=found.config.get("env"),
-        state=found.state,
-        seeds=found.config.get("seeds"),
-        steps=found.records[-1]["steps"] if found.records else 0,
-        score=summary.get("final_return"),
-        seconds=summary.get("seconds"),
-    )
+    return row_of_run(found, found.config.get("rule"), found.config.get("env"), "final_return")
 
 
 def common(found: Found, detail: Detail) -> tuple[str, str, Line] | None:
