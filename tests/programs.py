@@ -12,7 +12,8 @@ FORGOTTEN_AFTER = 14 * 24 * 3600.0
 
 def kept_programs() -> str:
     """A folder in the user's cache: what has not changed since the last test run is not compiled
-    again. JAX knows a program by its text, its flags and all versions that matter."""
+    again, but for what a process that was killed had only begun to write. JAX knows a program by
+    its text, its flags and all versions that matter."""
     folder = cache_dir() / "tests"
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():

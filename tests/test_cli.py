@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from etude import __version__
 from etude.cli import commands as cli
-from etude.cli import terminal
+from etude.cli import hints, terminal
 from etude.cli.progress import ProgressReport
 from etude.runs.arrays import read_arrays
 from etude.runs.folder import RunFolder
@@ -327,6 +328,11 @@ def test_the_command_says_its_version(here):
     assert here("--version").stdout.startswith(f"etude {__version__} (Python 3.")
 
 
+def test_all_commands_are_known(here):
+    listed = re.findall(r"^\W+([a-z]+) ", here("--help").stdout, re.M)
+    assert set(hints.COMMANDS) == {*listed} & {*cli.app._subcommands} == {*cli.app._subcommands}
+
+
 def test_names_in_a_pipe_are_whole(here, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     lines = here("envs").stdout.splitlines()
@@ -499,6 +505,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_keeps_the_last_checkpoint(
 import resource, sys
 from etude import __version__
 from etude.cli import commands as cli
+from etude.cli import hints
 from etude.cli import terminal
 from etude.cli.progress import ProgressReport
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))

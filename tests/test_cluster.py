@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from etude.errors import UserError
 from etude.meta.discovery.config import DiscoverConfig
 from etude.meta.discovery.run import DiscoveryRun
-from etude.placing import places, rays
+from etude.placing import places, rays, sweeper
 from etude.placing.cluster import ClusterOptions
 from etude.placing.job import LOG, Job
 from etude.placing.ray_places import RayPlaces
@@ -150,7 +149,7 @@ def test_a_driver_that_is_killed_goes_on_elsewhere(alone, expected, tmp_path, ca
     asked = ("--resume", folder.path, "--checkpoint-seconds", 0)
     asked += ("--cluster", "local", "--workers", 2)
     process = start(environment, tmp_path, *asked, command="discover")
-    kill_when(process, lambda: folder.has_checkpoint, tmp_path)
+    kill_when(process, lambda: folder.has_checkpoint and bool(rooms(process.pid)), tmp_path)
     session = f"_{process.pid}/"
     wait_for(lambda: not any(session in x for x in commands()))
     wait_for(lambda: not rooms(process.pid))
@@ -160,7 +159,7 @@ def test_a_driver_that_is_killed_goes_on_elsewhere(alone, expected, tmp_path, ca
 
 def rooms(driver: int) -> list[Path]:
     """What is left of the folders of a driver's own cluster."""
-    return list(Path(tempfile.gettempdir()).glob(f"etude-ray-*/ray/session_*_{driver}"))
+    return list(Path(rays.place_of_rooms()).glob(f"{rays.ROOM}*/ray/session_*_{driver}"))
 
 
 def commands() -> list[str]:
@@ -217,14 +216,12 @@ def sockets_of(process: Path) -> set[str]:
 
 
 def test_all_of_it_listens_on_loopback_alone(cluster):
-    """This process, and all of Ray's."""
+    """This process, and all that write to the cluster's folder."""
+    folder = Path(cluster.head_node.get_session_dir_path())
     addresses, seen = listening(), []
-    for process in [Path("/proc/self"), *Path("/proc").glob("[0-9]*")]:
-        command = b""
-        with contextlib.suppress(OSError):
-            command = (process / "cmdline").read_bytes()
-        if process.name == "self" or b"/ray/" in command or command.startswith(b"ray::"):
-            seen += [addresses[x] for x in sockets_of(process) if x in addresses]
+    for process in {os.getpid(), *sweeper.using(folder)}:
+        sockets = sockets_of(Path("/proc", str(process)))
+        seen += [addresses[x] for x in sockets if x in addresses]
     assert set(seen) <= {"0100007F", "0000000000000000FFFF00000100007F"}
     assert len(seen) >= 6  # of Ray's head, and of three nodes at least one each
 

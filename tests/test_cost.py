@@ -10,7 +10,11 @@ from etude.meta.discovery.cost import NETWORK, Costs, PartCost
 def costs(
     *seconds: float, rule_bytes: int = 0, adding: float = 0.0, exchange: float = 0.0
 ) -> Costs:
-    parts = [PartCost(f"part {i}", x, 1.0, 10 * (i + 1), i, 100) for i, x in enumerate(seconds)]
+    """Parts have as many agents as seconds; their states take 10 bytes, 20, 30, …"""
+    parts = [
+        PartCost(f"part {i}", x, 1.0, max(1, int(x)), 10 * (i + 1), i, 100)
+        for i, x in enumerate(seconds)
+    ]
     return Costs(tuple(parts), rule_bytes, adding, max(adding, exchange))
 
 
@@ -32,6 +36,12 @@ def test_memory_is_that_of_all_agents_and_of_what_runs_at_once():
 def test_cores_of_a_worker_share_its_parts_out():
     found = costs(3.0, 1.0, 2.0)
     assert [found.on(1, threads=n).seconds for n in (1, 2, 3)] == pytest.approx([6.0, 3.0, 3.0])
+
+
+def test_parts_are_shared_out_by_their_agents_as_in_a_run():
+    """What they take is not known there before the run."""
+    each = [PartCost(str(i), x, 1.0, 1, 0, 0, 1) for i, x in enumerate((10.0, 1.0, 10.0, 1.0))]
+    assert Costs(tuple(each), 0, 0.0, 0.0).on(2).seconds == pytest.approx(20.0)
 
 
 def test_the_driver_limits_what_many_workers_gain():
@@ -65,12 +75,12 @@ def test_the_command_measures_each_kind_of_part_and_writes_nothing(tmp_path, mon
     main()
     told = capsys.readouterr().out
     assert seen == ["catch:rows=4,columns=3 (agent 1)", "catch:rows=4,columns=3 (agent 2)"]
-    assert "More than 2 workers make it hardly faster, for 2 parts." in told
+    assert "There can be 2 workers, one per part." in told
     assert not list(tmp_path.iterdir())
 
 
 def test_parts_that_were_measured_together_are_one_row():
-    one, other = PartCost("a", 1.0, 1.0, 1, 1, 1), PartCost("x", 2.0, 1.0, 1, 1, 1)
+    one, other = PartCost("a", 1.0, 1.0, 1, 1, 1, 1), PartCost("x", 2.0, 1.0, 1, 1, 1, 1)
     found = Costs((one, one._replace(name="b"), other), 0, 0.0, 0.0)
     assert list(estimating._kinds(found)) == [(one, 2), (other, 1)]
 

@@ -1,5 +1,6 @@
 """Experience from simulators outside JAX: the same as from inside, whatever the simulator does."""
 
+import asyncio
 import dataclasses
 import os
 import signal
@@ -246,8 +247,7 @@ def test_mistakes_are_found_before_anything_starts(spec, says):
     ],
 )
 def test_a_fault_names_environment_step_and_seed(how, says, workers, monkeypatch):
-    # As in our commands; where Python hears Ctrl-C, that would be taken to be the user's.
-    monkeypatch.setattr(errors.signal, "getsignal", lambda number: signal.SIG_IGN)
+    monkeypatch.setattr(errors, "_alone", True)  # as in our commands
     if how == "die" and not workers:
         pytest.skip("takes this process along")
     run = api.setup(
@@ -261,10 +261,10 @@ def test_a_fault_names_environment_step_and_seed(how, says, workers, monkeypatch
     assert not run.collectors
 
 
-def test_ctrl_c_in_an_environment_is_the_users(monkeypatch):
-    monkeypatch.setattr(errors.signal, "getsignal", lambda number: signal.default_int_handler)
-    with pytest.raises(KeyboardInterrupt), faults():
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, asyncio.CancelledError])
+def test_what_ends_the_callers_program_is_no_fault_of_an_environment(kind):
+    with pytest.raises(kind), faults():
+        raise kind
 
 
 def test_processes_import_nothing_from_where_the_user_stands(tmp_path, monkeypatch):

@@ -86,8 +86,8 @@ def test_updates_carry_no_gradient():
 
 
 def test_the_unit_of_an_all_but_constant_signal_is_a_part_of_its_mean():
-    """What is left of its deviation is rounding: 100 and 100.001 have squares 0.2 apart, which 32
-    bits hardly tell."""
+    """What is left of its deviation is rounding: 32 bits tell squares of 100 no nearer apart than
+    0.001."""
     moments = Moments.zero()
     for _ in range(1000):
         moments = moments.update(jnp.float32(-100.0), jnp.float32(100.0**2 + 1e-3))

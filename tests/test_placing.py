@@ -225,13 +225,15 @@ def test_jobs_end_with_the_process_that_started_them(tmp_path, how):
     assert (tmp_path / "run" / "checkpoint").exists()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 def test_claims_of_cores_exclude_each_other():
     everyone = cores()
-    one, other = Claim(1), Claim(len(everyone) - 1)
+    among = f"etude-test-{os.getpid()}"
+    one, other = Claim(1, among), Claim(len(everyone) - 1, among)
     assert sorted(one.cores + other.cores) == everyone
-    assert Claim(1).cores == everyone  # none is free: all are shared
+    assert Claim(1, among).cores == everyone  # none is free: all are shared
     one.release()
-    again = Claim(1)
+    again = Claim(1, among)
     assert again.cores == one.cores
     again.release()
     other.release()
@@ -246,6 +248,7 @@ def test_on_one_core_all_threads_are_and_then_no_longer():
     assert os.sched_getaffinity(0) == before
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 def test_what_is_left_of_a_cluster_is_swept_when_its_driver_is_gone(tmp_path):
     room = tmp_path / "room"
     (room / "session").mkdir(parents=True)

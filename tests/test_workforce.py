@@ -82,6 +82,12 @@ class PretendedActors:
         return refs
 
     def wait(self, refs, seconds):
+        for _ in range(max(1, int(seconds))):
+            if ready := self.wait_a_second(refs):
+                break
+        return ready
+
+    def wait_a_second(self, refs):
         self.now += 1.0
         for actor in list(self.workers):
             if self.dies and self.chance.random() < self.dies:
@@ -284,7 +290,8 @@ def test_a_job_that_loses_every_machine_fails():
     actors = PretendedActors(kind=Runs)
     placed = placed_on(actors, "0")
     actors.dies = 1.0
-    assert exit_code(placed) == -9 and placed.last_words() == ""
+    assert exit_code(placed) == -9
+    assert placed.last_words() == "its worker was lost 6 times, at last: it died."
 
 
 def test_a_job_is_asked_to_stop_before_it_is_ended():
@@ -292,7 +299,13 @@ def test_a_job_is_asked_to_stop_before_it_is_ended():
     placed = placed_on(actors, "0")
     placed.ask_to_stop()
     placed.end(5.0)
-    assert [what for _, what in actors.asked] == ["run", "pulse", "ask_to_stop", "end"]
+    assert [what for _, what in actors.asked] == ["run", "pulse", "ask_to_stop"]  # it was waiting
+    placed = placed_on(actors, "0")
+    while not placed._host:
+        placed._require_pulse()
+    placed.ask_to_stop()
+    placed.end(5.0)
+    assert [what for _, what in actors.asked][-2:] == ["ask_to_stop", "end"]
 
 
 class Endless(PretendedActors):
@@ -310,7 +323,7 @@ def test_a_job_whose_machine_does_not_answer_goes_on_on_another():
     placed = placed_on(actors, "0", told)
     for _ in range(40):
         assert placed.exit_code() is None
-    assert not told  # who waits for room does not hang
+    assert told.pop() == "job waits for room on the cluster." and not told  # it does not hang
     actors.capacity = 99
     for _ in range(40):
         assert placed.exit_code() is None

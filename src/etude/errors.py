@@ -1,7 +1,6 @@
 """Mistakes a user can mend: one clear sentence, exit code 2, no traceback."""
 
 import difflib
-import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -12,8 +11,8 @@ class UserError(Exception):
 
 def reason(error: BaseException) -> str:
     """The first line of what an exception says, or its name if it says nothing."""
-    if isinstance(error, OSError) and error.strerror:  # without its number
-        return error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
+    if isinstance(error, OSError) and error.strerror and error.filename is None:
+        return error.strerror  # without its number
     return (str(error).splitlines() or [""])[0].strip() or type(error).__name__
 
 
@@ -37,16 +36,25 @@ def foreign_code(what: str) -> Iterator[None]:
     except SystemExit as end:
         raise UserError(f"{what}: it calls sys.exit({end.code!r}).") from end
     except BaseException as error:
-        if is_ctrl_c(error):
+        if is_callers(error):
             raise
         raise UserError(f"{what}: {reason(error)}") from error
 
 
-def is_ctrl_c(error: BaseException) -> bool:
-    """Whether the user asks for an end by it. Where something else than Python itself hears Ctrl-C,
-    as in our commands, no exception comes of it: then foreign code has raised this one."""
-    heard_by_python = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    return isinstance(error, KeyboardInterrupt) and heard_by_python
+_alone = False
+
+
+def take_over() -> None:
+    """From now on this process is ours alone: one of our commands, or a worker of one."""
+    global _alone
+    _alone = True
+
+
+def is_callers(error: BaseException) -> bool:
+    """Whether whoever called us asks for an end by it: Ctrl-C, or a cancelled task. In a process of
+    ours nobody does so by an exception: then foreign code has raised it."""
+    mistakes = (Exception, SystemExit, GeneratorExit)
+    return not _alone and not isinstance(error, mistakes)
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:

@@ -18,6 +18,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from etude.errors import take_over
+
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in dir(signal)]
 GRACE = 25.0
 """Seconds that saving may take, unless one says otherwise: Kubernetes and Slurm kill after 30."""
@@ -119,6 +121,7 @@ def listen() -> None:
                 _request.hear(heard[0])
 
     _aside(hear_all)
+    take_over()
 
 
 _ends: list[socket.socket] = []

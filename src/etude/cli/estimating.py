@@ -38,18 +38,17 @@ def estimate(config: DiscoverConfig, cluster: ClusterOptions, force: bool) -> No
             exchange = exchange_seconds(run.start, cluster)
             workers = workers or room_in_all(cluster)
         costs = measure(run.parts, run.start, run.programs, config.seed, exchange)
-    threads = 1 if config.memory_limit else cluster.worker_cpus
+    threads = cluster.threads(config.memory_limit is not None)
     print_costs(costs, config, workers, threads)
-    if cluster.cluster is None:
+    if exchange:
+        say(f"In Ray, a rule and an update were on their way for {exchange:.2g} s.")
+    else:
         say("What Ray adds to that is measured with --cluster only.")
 
 
 def print_costs(costs: Costs, config: DiscoverConfig, workers: int | None, threads: int) -> None:
     print_table((_part_row(*kind) for kind in _kinds(costs)), *PART_COLUMNS)
-    say(
-        f"\nA rule of {size(costs.rule_bytes)}; the driver takes {costs.adding:.2g} s per part, "
-        f"and the rule and an update are on their way for {costs.exchange:.2g} s."
-    )
+    say(f"\nA rule of {size(costs.rule_bytes)}; the driver takes {costs.adding:.2g} s per part.")
     say(f"On workers with {count(threads, 'core')} like these:")
     print_table(
         (_row(x, costs.steps, config.meta_steps) for x in _predictions(costs, workers, threads)),
@@ -62,7 +61,8 @@ def print_costs(costs: Costs, config: DiscoverConfig, workers: int | None, threa
         f"{MANY:,} meta-steps",
     )
     end, parts = costs.end_of_scaling(threads), len(costs.parts)
-    say(f"More than {count(end, 'worker')} make it hardly faster, for {count(parts, 'part')}.")
+    most = f"There can be {count(parts, 'worker')}, one per part"
+    say(f"{most}." if end == parts else f"{most}; beyond {end:,} it is hardly faster.")
     say(
         f"Checks and checkpoints come on top. A network of {size(NETWORK)}/s is assumed, and "
         "parts that last equally long every time."
@@ -85,7 +85,7 @@ def _part_row(part: PartCost, number: int) -> tuple[str, ...]:
         f"{escape(part.name)}{others}",
         f"{part.seconds:.3g} s",
         f"{part.steps / part.seconds:,.0f}",
-        size(part.agents),
+        size(part.states),
         size(part.extra),
         f"{part.compile_seconds:.3g} s",
     )

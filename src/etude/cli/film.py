@@ -84,7 +84,7 @@ def play_run(
         show_in_terminal(film.frames)
     total = ", ".join(f"{x:.3g}" for x in film.returns[:MOST_TOLD]) or "none ended"
     if (more := len(film.returns) - MOST_TOLD) > 0:
-        total += f" and {more} more, on average {np.mean(film.returns):.3g}"
+        total += f" and {more} more; all on average {np.mean(film.returns):.3g}"
     cut = "" if len(film.returns) == number else f" (cut after {seconds:g} s: see --seconds)"
     drawn = "" if film.pictured else "; there is no picture of this environment, but its quantities"
     return f"Wrote {path}; returns of the episodes: {total}{cut}{about}{drawn}"

@@ -34,7 +34,7 @@ MEANT = {
 def refuse_others_words(arguments: Sequence[str]) -> None:
     """Refuses commands that there are not, and flags that there are elsewhere."""
     if (command := next(iter(arguments), "-")) not in COMMANDS and not command.startswith("-"):
-        hint = did_you_mean(command, COMMANDS, f"there are: {', '.join(COMMANDS)}.")
+        hint = did_you_mean(command, COMMANDS, f"it is one of {', '.join(COMMANDS)}.")
         raise UserError(f"There is no command {shown(command)!r}: {hint}")
     for argument in arguments:
         name = argument.partition("=")[0]

@@ -45,7 +45,7 @@ class Moments(eqx.Module):
     def units(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Where a signal is counted from and in what units: its mean and standard deviation; plain
         before the first update. Of a signal that is all but constant, the unit is a small part of
-        the mean: what is left of its deviation is rounding."""
+        the mean: what differs less is not worth telling apart, and soon is rounding."""
         fresh = self.decay == 1.0
         unit = jnp.maximum(self.deviation, SMALLEST_UNIT * jnp.abs(self.mean))
         return jnp.where(fresh, 0.0, self.mean), jnp.where(fresh, 1.0, unit)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import re
 
 from etude.errors import UserError
 from etude.settings import check
@@ -39,6 +40,16 @@ class ClusterOptions:
         if self.cluster not in (None, LOCAL):
             host_and_port(self.cluster or "")
 
+    def threads(self, limited: bool) -> int:
+        """How many parts a worker runs at once: side by side, they could take more memory than a
+        limit allows."""
+        return 1 if limited else self.worker_cpus
+
+    @property
+    def cpus(self) -> int:
+        """That all workers ask for together, as far as one knows how many there will be."""
+        return (self.workers or 1) * self.worker_cpus
+
     def require(self) -> "ClusterOptions":
         """Refuses a cluster where Ray is not installed."""
         if self.cluster is not None and importlib.util.find_spec("ray") is None:
@@ -51,9 +62,10 @@ class ClusterOptions:
 def host_and_port(address: str) -> tuple[str, int]:
     """Of a cluster that is there."""
     host, _, port = address.rpartition(":")
-    if not host or "/" in host or not port.isdigit() or not 0 < int(port) < 2**16:
+    is_number = re.fullmatch("[0-9]{1,5}", port) is not None
+    if not host or "/" in host or not is_number or not 0 < int(port) < 2**16:
         raise UserError(
             f"--cluster is {LOCAL}, or the address of a Ray cluster as HOST:PORT, not "
             f"{address[:80]!r}."
         )
-    return host, int(port)
+    return host.strip("[]"), int(port)

@@ -26,30 +26,34 @@ def cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
+def _keep_to(own: Sequence[int]) -> None:
+    """Has all threads of this process run on these cores only."""
+    for thread in map(int, os.listdir("/proc/self/task")):
+        with suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(thread, own)
+
+
 @contextmanager
 def on_one_core() -> Iterator[None]:
     """Within it, all threads that this process has share one core, where the system can do that."""
     if sys.platform != "linux":
         yield
         return
-    before = {}
-    for thread in map(int, os.listdir("/proc/self/task")):
-        with suppress(ProcessLookupError):  # it has ended
-            before[thread] = os.sched_getaffinity(thread)
-            os.sched_setaffinity(thread, {cores()[0]})
+    before = cores()
     try:
+        _keep_to(before[:1])
         yield
     finally:
-        for thread, own in before.items():
-            with suppress(ProcessLookupError):
-                os.sched_setaffinity(thread, own)
+        _keep_to(before)
 
 
 class Claim:
     """So many cores that no other claim of this user's on this machine has, for as long as this
     process lives; where there are not as many, or there is no telling, all of them."""
 
-    def __init__(self, number: int):
+    def __init__(self, number: int, among: str = "etude"):
+        """`among`: others of the same name are looked at."""
+        self._among = among
         self._names: list[socket.socket] = []
         found: list[int] = []
         for core in cores() if sys.platform == "linux" else ():
@@ -63,7 +67,7 @@ class Claim:
         # A name that the system takes back when its holder ends, however it does.
         name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            name.bind(f"\0etude-core-{os.getuid()}-{core}")
+            name.bind(f"\0{self._among}-core-{os.getuid()}-{core}")
         except OSError:  # another has it
             name.close()
             return False

@@ -13,6 +13,7 @@ from etude.placing.job import Job
 from etude.placing.local import Claim, LocalProcess, start_process
 from etude.placing.rays import RayActors, room_in_all
 from etude.placing.surroundings import Surroundings
+from etude.placing.workforce import TOLD
 from etude.runs.folder import CONFIG, LOCK
 from etude.runs.inside import is_locked
 
@@ -25,6 +26,8 @@ PULSE_EVERY = 5.0
 """Seconds between two looks at whether the machine of a job still answers."""
 LETTING_GO = 60.0
 """Seconds that a process has to end whose runner is lost; the job goes on only then."""
+ANSWER = 10.0
+"""Seconds that a machine which is there needs for an answer at most."""
 RUN, STOP, LAST_WORDS, PULSE, END = ["run", "ask_to_stop", "last_words", "pulse", "end"]
 CALLS_AT_ONCE = 4
 
@@ -34,7 +37,7 @@ class Runner:
 
     def __init__(self, surroundings: Surroundings, cpus: int):
         surroundings.take_on()
-        self._claim = Claim(cpus)
+        self._claim, self._is_over = Claim(cpus), False
         self._process: LocalProcess | None = None
         self._refused = ""
 
@@ -50,8 +53,10 @@ class Runner:
             )
             return 2
         until = time.monotonic() + LETTING_GO
-        while is_locked(folder / LOCK) and time.monotonic() < until:
+        while is_locked(folder / LOCK) and time.monotonic() < until and not self._is_over:
             time.sleep(0.1)
+        if self._is_over:
+            return 128 + signal.SIGINT
         self._process = start_process(command, folder, self._claim.cores)
         return self._process.wait()
 
@@ -65,6 +70,7 @@ class Runner:
         return self._process.last_words() if self._process is not None else self._refused
 
     def ask_to_stop(self) -> None:
+        self._is_over = True
         if self._process is not None:
             self._process.ask_to_stop()
 
@@ -103,7 +109,7 @@ class OnWorker:
     ):
         self._actors, self._job, self._restarts = actors, job, 0
         self._timeout, self._tell, self._clock = timeout, tell, clock
-        self._words = ""
+        self._words, self._waits = "", False
         self._begin()
 
     def _begin(self) -> None:
@@ -124,7 +130,7 @@ class OnWorker:
             code: int = self._actors.get(self._code)
         except Lost as loss:
             return self._go_on_elsewhere(str(loss))
-        self._words = self._ask(LAST_WORDS) or ""
+        self._words = self._ask(LAST_WORDS, ANSWER) or ""
         self._actors.kill(self._actor)
         return code
 
@@ -132,6 +138,9 @@ class OnWorker:
         """A machine that has started must answer; until then it may wait for room as long as it
         takes."""
         waited = self._clock() - self._felt
+        if not self._host and waited > TOLD and not self._waits:
+            self._waits = True
+            self._tell(f"{self._job.name} waits for room on the cluster.")
         if self._actors.wait([self._pulse], 0.0):
             self._host = self._actors.get(self._pulse)
             if waited >= PULSE_EVERY:
@@ -142,6 +151,7 @@ class OnWorker:
     def _go_on_elsewhere(self, why: str) -> int | None:
         self._actors.kill(self._actor)
         if self._restarts == RESTARTS:
+            self._words = f"its worker was lost {RESTARTS + 1} times, at last: {why}."
             return -signal.SIGKILL
         self._restarts += 1
         where = f" on {self._host}" if self._host else ""
@@ -156,12 +166,14 @@ class OnWorker:
         self._actors.call(self._actor, STOP, 1)
 
     def end(self, seconds: float) -> None:
-        self._ask(END, seconds)
+        if self._host:  # or it has not begun
+            self._ask(END, seconds + ANSWER, seconds)
         self._actors.kill(self._actor)
 
-    def _ask(self, what: str, *arguments: object) -> Any:
-        """The answer, None if the worker is lost."""
+    def _ask(self, what: str, within: float, *arguments: object) -> Any:
+        """The answer, None if there is none or the worker is lost."""
+        (ref,) = self._actors.call(self._actor, what, 1, *arguments)
         try:
-            return self._actors.get(self._actors.call(self._actor, what, 1, *arguments)[0])
+            return self._actors.get(ref) if self._actors.wait([ref], within) else None
         except Lost:
             return None

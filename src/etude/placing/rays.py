@@ -32,6 +32,8 @@ SETTINGS = b"\4"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + SETTINGS + bytes(5)
 """How a conversation in HTTP/2, which Ray speaks, begins: on both sides with a frame of this kind,
 which here is empty."""
+ROOM = "etude-ray-"
+"""What the names of folders begin with."""
 SHORT = 20
 """Characters of a folder's name that leave room for what Ray puts there."""
 ROOM_EVERY = 5.0
@@ -43,32 +45,32 @@ def connect(address: str, cpus: int = 1) -> Callable[[], None]:
     our own is to count at least, whether or not there are as many."""
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
         return lambda: None  # whoever did that will end it, too
+    token = {name: os.environ.get(name) for name in TOKEN}
     set_out(address)
     if address != LOCAL:
         _require_answer(address)
     import ray
 
-    room = _private_room() if address == LOCAL else None
+    room = private_room() if address == LOCAL else None
     sweeper = Sweeper(room) if room is not None else None
+    # Also while Ray is still starting, which it does not like to be interrupted at.
+    duty = ray.shutdown if sweeper is None else sweeper.sweep
 
-    def end() -> None:
+    def disconnect() -> None:
+        stopping.drop_duty(duty)
         ray.shutdown()
         if sweeper is not None:
             sweeper.sweep()
-
-    def disconnect() -> None:
-        stopping.drop_duty(end)
-        end()
-        for name in TOKEN if address == LOCAL else ():
+        for name, value in token.items():
             os.environ.pop(name, None)
+            os.environ.update({} if value is None else {name: value})
 
-    stopping.add_duty(end)
-    with stopping.held():  # or what Ray has started by then would go on
-        try:
-            _init(ray, address, room, cpus)
-        except Exception as error:  # Ray has many
-            disconnect()
-            raise UserError(f"The cluster {address} cannot be used: {_why(error)}") from error
+    stopping.add_duty(duty)
+    try:
+        _init(ray, address, room, cpus)
+    except Exception as error:  # Ray has many
+        disconnect()
+        raise UserError(f"The cluster {address} cannot be used: {_why(error)}") from error
     return disconnect
 
 
@@ -93,11 +95,15 @@ def _why(error: Exception) -> str:
     )
 
 
-def _private_room() -> str:
-    """A folder for a cluster of our own that no other user can look into. Ray's sockets are in it,
-    and the system has a limit on the length of their names."""
+def private_room() -> str:
+    """A new folder for a cluster of our own that no other user can look into."""
+    return tempfile.mkdtemp(prefix=ROOM, dir=place_of_rooms())
+
+
+def place_of_rooms() -> str:
+    """Ray's sockets are there, and the system has a limit on the length of their names."""
     usual = tempfile.gettempdir()
-    return tempfile.mkdtemp(prefix="etude-ray-", dir=usual if len(usual) <= SHORT else "/tmp")
+    return usual if len(usual) <= SHORT else "/tmp"
 
 
 def set_out(address: str) -> None:
@@ -106,9 +112,6 @@ def set_out(address: str) -> None:
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # once it is ended, it must not begin again
     # In clusters of our own, or whatever else runs goes before their workers.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    if address == LOCAL:
-        # Loopback is open to all users of a machine: what is not sent this is not listened to.
-        os.environ.update(dict(zip(TOKEN, ("token", secrets.token_hex(32)), strict=True)))
     if address == LOCAL or host_and_port(address)[0] in LOOPBACK:
         # Or Ray would put the address of this machine on the network in place of the loopback.
         if "ray" in sys.modules and os.environ.get(STAYS_HERE) != "0":
@@ -117,6 +120,9 @@ def set_out(address: str) -> None:
                 "in the environment, or leave it to Etude to import Ray."
             )
         os.environ[STAYS_HERE] = "0"
+    if address == LOCAL:
+        # Loopback is open to all users of a machine: what is not sent this is not listened to.
+        os.environ.update(dict(zip(TOKEN, ("token", secrets.token_hex(32)), strict=True)))
 
 
 @contextmanager
@@ -125,7 +131,7 @@ def connected(options: ClusterOptions) -> Iterator[None]:
     if options.cluster is None:
         yield
         return
-    disconnect = connect(options.cluster, (options.workers or 1) * options.worker_cpus)
+    disconnect = connect(options.cluster, options.cpus)
     try:
         # Others may get machines that have it.
         if options.cluster == LOCAL and not room_in_all(options):
@@ -140,14 +146,17 @@ def connected(options: ClusterOptions) -> Iterator[None]:
 
 def _require_answer(address: str) -> None:
     """Ray itself would try for minutes."""
+    in_the_open = os.environ.get("RAY_USE_TLS", "0") not in ("1", "true")
+    answer = SETTINGS
     try:
         with socket.create_connection(host_and_port(address), ANSWERS_WITHIN) as link:
             link.settimeout(ANSWERS_WITHIN)
-            link.sendall(PREFACE)
-            answer = link.recv(9)
-    except OSError as error:
+            if in_the_open:  # or keys would have to be exchanged first
+                link.sendall(PREFACE)
+                answer = link.recv(9)[3:4]
+    except (OSError, UnicodeError) as error:
         raise UserError(f"No Ray cluster answers at {address}: {reason(error)}.") from None
-    if answer[3:4] != SETTINGS:
+    if answer != SETTINGS:
         raise UserError(f"What answers at {address} is not a Ray cluster.")
 
 
@@ -164,10 +173,10 @@ class _own_signals:
 
 
 def room_in_all(options: ClusterOptions) -> int:
-    """For how many workers the cluster would have room if nothing else ran there."""
+    """For how many workers the cluster's machines would have room if nothing else ran there."""
     import ray
 
-    return _room(ray.cluster_resources(), options)
+    return sum(_room(node["Resources"], options) for node in ray.nodes() if node["Alive"])
 
 
 def _room(there_is: Mapping[str, float], options: ClusterOptions) -> int:
@@ -206,7 +215,8 @@ class RayActors:
         now = time.monotonic()
         if now - self._looked_at >= ROOM_EVERY:
             self._looked_at = now
-            self._room = _room(self._ray.available_resources(), self._options)
+            free = _room(self._ray.available_resources(), self._options)
+            self._room = min(free, room_in_all(self._options))
         return self._room
 
     def call(self, actor: Any, what: str, returns: int, *arguments: object) -> list[Ref]:

@@ -33,15 +33,15 @@ class Sweeper:
 
 
 def sweep(folder: Path, driver: int) -> None:
-    for process in _using(folder) - {driver, os.getpid()}:
+    for process in using(folder) - {driver, os.getpid()}:
         with suppress(OSError):  # it has just ended
             os.kill(process, signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _using(folder: Path) -> set[int]:
+def using(folder: Path) -> set[int]:
     """The processes that have files in a folder open, where the system tells of them."""
-    found = set()
+    folder, found = folder.resolve(), set()
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):
             if folder in Path(os.readlink(link)).parents:

@@ -151,7 +151,7 @@ class GymEnvs:
 
     def close(self) -> None:
         for env in self.envs:
-            with suppress(Exception):  # the others are to be closed as well
+            with suppress(SimulatorFault), faults():  # the others are to be closed as well
                 env.close()
 
     def _begin(self, i: int, seed: int | None = None) -> None:

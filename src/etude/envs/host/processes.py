@@ -26,6 +26,7 @@ from etude.envs.host import making
 from etude.envs.host.gym_envs import GymEnvs, Leaf, MakeEnv, leaves_of
 from etude.envs.host.making import made
 from etude.envs.host.simulator import Leaves, SimulatorFault, Stepped, faults
+from etude.errors import take_over
 
 DEATH_SIGNAL = 1
 """Of prctl: PR_SET_PDEATHSIG."""
@@ -75,8 +76,8 @@ class Processes:
         self.num_envs, self.at = num_envs, 0
         with faults():
             example = made(make)
-        shapes = shapes_for(leaves_of(example.observation_space), num_envs)
-        example.close()
+            shapes = shapes_for(leaves_of(example.observation_space), num_envs)
+            example.close()
         with tempfile.TemporaryFile() as file:
             file.truncate(sum(x.bytes for x in shapes))
             self.now, self.action = arrays_in(file.fileno(), shapes)
@@ -232,5 +233,6 @@ def serve(connection: Connection, fd: int) -> None:
 if __name__ == "__main__":
     for number in stopping.SIGNALS:  # they are for the one that started it
         signal.signal(number, signal.SIG_IGN)
+    take_over()
     with contextlib.suppress(EOFError, OSError):
         serve(Connection(int(sys.argv[1])), int(sys.argv[2]))

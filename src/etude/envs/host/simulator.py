@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from etude.errors import is_ctrl_c
+from etude.errors import is_callers
 
 Leaves = Sequence[np.ndarray]
 """The arrays of an observation in the order in which JAX flattens it (dictionaries by key), each
@@ -104,7 +104,7 @@ def faults(of: Simulator | None = None) -> Iterator[None]:
     except SimulatorFault:
         raise
     except BaseException as error:
-        if is_ctrl_c(error):
+        if is_callers(error):
             raise
         said = f"{type(error).__name__}: {error}"
         raise SimulatorFault(said, None if of is None else of.at) from error

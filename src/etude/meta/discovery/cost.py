@@ -40,7 +40,8 @@ class PartCost(NamedTuple):
     """Of a meta-step on one core."""
     compile_seconds: float
     agents: int
-    """Bytes of their states."""
+    states: int
+    """Bytes of the agents' states."""
     extra: int
     """Bytes that a meta-step takes beside them."""
     steps: int
@@ -79,11 +80,11 @@ class Costs:
         """A meta-step on so many workers, at most one for each part, each of which runs so many of
         its parts side by side."""
         workers = min(workers, len(self.parts))
-        seconds = dict(enumerate(part.seconds for part in self.parts))
-        shares = shared_out(list(seconds), seconds, {worker: [] for worker in range(workers)})
+        costs = {number: float(part.agents) for number, part in enumerate(self.parts)}
+        shares = shared_out(list(costs), costs, {worker: [] for worker in range(workers)})
         each = [[self.parts[x] for x in own] for own in shares.values()]
         sending, parts = self.rule_bytes / NETWORK, len(self.parts)
-        fetched = sum(part.agents for part in self.parts) / KEEP_EVERY
+        fetched = sum(part.states for part in self.parts) / KEEP_EVERY
         # Whatever is the slower, the workers or the driver, the other goes on beside it.
         longest = max(
             max(_seconds(own, threads) for own in each) + self.exchange + sending,
@@ -110,7 +111,7 @@ def _seconds(parts: Sequence[PartCost], threads: int) -> float:
 
 def _memory(parts: Sequence[PartCost], threads: int) -> int:
     at_once = sorted((part.extra for part in parts), reverse=True)[:threads]
-    return sum(part.agents for part in parts) + sum(at_once)
+    return sum(part.states for part in parts) + sum(at_once)
 
 
 def measure(
@@ -145,13 +146,14 @@ def _cost_of(part: Part, rule: Rule, programs: Programs, seed: int, seconds: flo
 
     step()
     memory = programs.state_memory(part), programs.extra_memory(part)
-    steps = part.group.steps_per_meta_step * part.place.agents
+    agents = part.place.agents
+    steps = part.group.steps_per_meta_step * agents
     try:
         with on_one_core():
             took = median_seconds(step, seconds)
     finally:
         part.group.close()
-    return PartCost(part.name, took, compiling, *memory, steps)
+    return PartCost(part.name, took, compiling, agents, *memory, steps)
 
 
 def _adding(rule: Rule) -> float:

@@ -40,9 +40,8 @@ class OnCluster(Placement):
     def prepare(self) -> None:
         options, config = self._options, self._config
         assert options.cluster is not None
-        self._disconnect = connect(options.cluster, (options.workers or 1) * options.worker_cpus)
-        # Side by side, parts could take more than the limit.
-        threads = 1 if config.memory_limit else options.worker_cpus
+        self._disconnect = connect(options.cluster, options.cpus)
+        threads = options.threads(config.memory_limit is not None)
         rule = pickle.dumps(jax.device_get(self._start))
         here = Surroundings.of_this_process(gpus=bool(options.worker_gpus))
         setup = Setup(config, rule, here, versions(), threads)

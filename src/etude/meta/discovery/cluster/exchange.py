@@ -7,12 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from etude.core.rule import Rule
+from etude.errors import UserError
 from etude.meta.discovery.cost import median_seconds
 from etude.meta.discovery.parts import Sum
 from etude.meta.discovery.rule_optimiser import RuleUpdate
+from etude.placing.actors import Lost
 from etude.placing.cluster import ClusterOptions
 from etude.placing.rays import RayActors
-from etude.placing.workforce import STEP
+from etude.placing.workforce import STARTING, STEP
 
 
 class Echo:
@@ -33,14 +35,17 @@ def exchange_seconds(rule: Rule, options: ClusterOptions, seconds: float = 2.0) 
 
     def exchange() -> None:
         (ref,) = actors.call(actor, STEP, 1, [0], actors.put(jax.device_get(leaves)))
-        while not actors.wait([ref], 1.0):
-            pass
+        if not actors.wait([ref], STARTING):
+            raise UserError(f"No worker of the cluster has answered within {STARTING:g} seconds.")
         update = jax.tree.unflatten(structure, [jnp.asarray(x) for x in actors.get(ref)])
         total.add(RuleUpdate(update, jnp.zeros((), jnp.int32)))
         jax.block_until_ready(total.whole)
 
-    for _ in range(2):  # the worker starts, and the sum is compiled
-        exchange()
-    took = median_seconds(exchange, seconds)
-    actors.kill(actor)
-    return took
+    try:
+        for _ in range(2):  # the worker starts, and the sum is compiled
+            exchange()
+        return median_seconds(exchange, seconds)
+    except Lost as loss:
+        raise UserError(f"The worker that was measured is lost: {loss}.") from None
+    finally:
+        actors.kill(actor)
