@@ -101,14 +101,19 @@ def kill_worker(run: DiscoveryRun, chance: random.Random) -> bool:
     return True
 
 
-def kill_node(cluster, run: DiscoveryRun, own: dict, chance: random.Random) -> bool:
-    """And another one joins."""
-    if not workers_of(run):
+def kill_node(cluster, run: DiscoveryRun, chance: random.Random) -> bool:
+    """One of two; another joins before the next meta-step is over."""
+    if len(cluster.worker_nodes) < 2 or not workers_of(run):
         return False
     node = chance.choice(sorted(cluster.worker_nodes, key=id))
     cluster.remove_node(node, allow_graceful=False)
-    cluster.add_node(wait=False, **own)
     return True
+
+
+def replace_nodes(cluster, own: dict) -> None:
+    """Ray lets nodes be added by the main thread only."""
+    while len(cluster.worker_nodes) < 2:
+        cluster.add_node(wait=False, **own)
 
 
 def torment(
@@ -122,11 +127,16 @@ def torment(
         kept = start(run, str(folder / f"{what}-{runs}"))
         harm = {
             "workers": lambda run=run: kill_worker(run, chance),
-            "nodes": lambda run=run: kill_node(cluster, run, own, chance),
+            "nodes": lambda run=run: kill_node(cluster, run, chance),
         }[what]
         killer = Killer(harm, lambda kept=kept: kept.updates_done, wanted - done, chance)
         killer.start()
-        execute(run, kept, checkpoint_seconds=chance.choice([0.0, 5.0, 60.0]))
+        execute(
+            run,
+            kept,
+            checkpoint_seconds=chance.choice([0.0, 5.0, 60.0]),
+            on_record=lambda record: replace_nodes(cluster, own),
+        )
         killer.over.set()
         killer.join()
         assert came_to(kept) == expected, f"{came_to(kept)} where {expected} is due: {told}"
