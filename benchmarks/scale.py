@@ -28,10 +28,10 @@ from etude.meta.discovery.parts import Sum
 from etude.meta.discovery.placement import InProcess
 from etude.meta.discovery.rule_optimiser import RuleOptimiser, RuleUpdate
 from etude.meta.discovery.run import DiscoveryRun
+from etude.placing import workforce
 from etude.placing.cluster import LOCAL, ClusterOptions
 from etude.placing.local import cores, on_one_core
 from etude.placing.rays import RayActors, connect
-from etude.placing import workforce
 from etude.placing.workforce import Workforce
 from etude.rules.disco.rule import Disco, DiscoConfig
 from etude.settings import Settings
