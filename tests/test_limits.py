@@ -78,10 +78,10 @@ def test_other_kinds_of_run_are_estimated_before_anything_is_drawn():
 
 
 def test_a_task_that_memory_cannot_hold_is_not_drawn(monkeypatch):
-    monkeypatch.setattr(estimates, "free_memory", lambda: 1 << 30)
-    assert envs.make("tabular_mdp:states=2000").num_actions == 5  # 80 MB
-    with pytest.raises(UserError, match=r"at least 2 GB of .* most is a task of TabularMDP\."):
-        envs.make("tabular_mdp:states=5000")
+    monkeypatch.setattr(estimates, "free_memory", lambda: 1 << 20)
+    assert envs.make("tabular_mdp:states=50").num_actions == 5  # 50 kB
+    with pytest.raises(UserError, match=r"at least 7.22 MB of .* most is a task of TabularMDP\."):
+        envs.make("tabular_mdp:states=300")
 
 
 def test_agents_of_a_population_count():
