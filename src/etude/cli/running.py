@@ -43,6 +43,8 @@ def run(
     with connected(cluster or ClusterOptions()):  # first: it may be a long way to a mistake there
         with estimates.forcing(options.force), devices.using(options.devices):
             if options.resume is None:
+                if isinstance(config, DiscoverConfig) and config.memory_limit is not None:
+                    say(f"Compiling, to see how many agents fit into {config.memory_limit}…")
                 run = kinds.class_called(kind).create(config)
                 folder = start(run, options.out, command_line())
             else:
