@@ -290,7 +290,7 @@ def test_a_job_that_loses_every_machine_fails():
     actors = PretendedActors(kind=Runs)
     placed = placed_on(actors, "0")
     actors.dies = 1.0
-    assert exit_code(placed) == -9
+    assert exit_code(placed) == 1
     assert placed.last_words() == "its worker was lost 6 times, at last: it died."
 
 

@@ -70,6 +70,6 @@ class Crew:
 
 
 def _why_it_stopped(code: int, last_words: str) -> str:
-    if code < 0 and not last_words.startswith("its worker"):
+    if code < 0:
         return f"it was killed by signal {-code}; if memory is short, by the system."
     return last_words.removeprefix("etude: ") or f"exit code {code}."

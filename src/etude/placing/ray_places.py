@@ -152,7 +152,7 @@ class OnWorker:
         self._actors.kill(self._actor)
         if self._restarts == RESTARTS:
             self._words = f"its worker was lost {RESTARTS + 1} times, at last: {why}."
-            return -signal.SIGKILL
+            return 1
         self._restarts += 1
         where = f" on {self._host}" if self._host else ""
         self._tell(f"The worker of {self._job.name}{where} is lost ({why}): it goes on elsewhere.")
